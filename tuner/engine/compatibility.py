@@ -1,7 +1,7 @@
-"""Whether a history belongs to the model at hand, and what its configurations mean for it.
+"""Check that a history belongs to a model, and read its configurations for that model.
 
-A history outlives versions of quaver: what a version finds in a model, and offers for it, may differ from what the one
-that recorded the trials did. Whether a trial was rebuilt is for its sha256 to say.
+A history outlives versions of quaver. Another version may find other ops in a model or offer other choices for them, so
+a rebuilt trial is checked by its sha256.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from quaver.types import PlainMapping
 
 
 def check_same_model(adapter: Adapter, header: Header, path: Path) -> None:
-    """Refuse a history of another model, or of ops that are not there now, with the reason."""
+    """Refuse a history of another model, or one with ops that this version does not find."""
     if header.adapter != adapter.name:
         raise HistoryError(f"{path} belongs to a model of {header.adapter}, not of {adapter.name}")
     if header.model_fingerprint != adapter.fingerprint:
         raise HistoryError(
             f"{path} belongs to another model: its fingerprint is {header.model_fingerprint[:12]}, "
-            f"this one's {adapter.fingerprint[:12]}. Give the float model that the run started from"
+            f"this one's {adapter.fingerprint[:12]}. Pass the float model that the run started from"
         )
     now = {op.name for op in adapter.ops()}
     gone = [op.name for op in header.ops if op.name not in now]
@@ -38,7 +38,7 @@ def check_same_model(adapter: Adapter, header: Header, path: Path) -> None:
 
 
 def check_same_ops(adapter: Adapter, header: Header, path: Path) -> None:
-    """Refuse to go on with a history of this model if the ops to decide about are others now."""
+    """Refuse to resume a history if this version finds other ops in the model."""
     check_same_model(adapter, header, path)
     recorded = {op.name for op in header.ops}
     new = [op.name for op in adapter.ops() if op.name not in recorded]
@@ -50,18 +50,18 @@ def check_same_ops(adapter: Adapter, header: Header, path: Path) -> None:
 
 
 def restore(adapter: Adapter, header: Header, path: Path) -> None:
-    """Let an adapter use the calibration of a history. One that it cannot use is an error of the file."""
+    """Restore the calibration of a history. A calibration that the adapter cannot use is an error of the file."""
     try:
         adapter.restore(header.calibration)
     except Exception as error:
-        said = str(error) if isinstance(error, QuaverError) else f"{type(error).__name__}: {error}"
+        message = str(error) if isinstance(error, QuaverError) else f"{type(error).__name__}: {error}"
         raise HistoryError(
-            f"the calibration in {path} cannot be used: {said:.300}. This adapter did not record it; start a new run"
+            f"the calibration in {path} cannot be used: {message:.300}. This adapter did not record it; start a new run"
         ) from error
 
 
 def complete(config: QuantConfig, ops: Iterable[Op]) -> QuantConfig:
-    """A recorded configuration for these ops: those that nothing was recorded for run in fp32."""
+    """Return a recorded configuration for these ops; ops that were not recorded run in fp32."""
     return QuantConfig((op.name, config.get(op.name, FLOAT)) for op in ops)
 
 
@@ -70,7 +70,7 @@ def _and_more(names: list[str]) -> str:
 
 
 def was_optimised(settings: PlainMapping) -> bool:
-    """Whether a run rewrote the float graph; before there was a choice, none did."""
+    """Return whether a run rewrote the float graph; versions without that setting did not."""
     return settings.get("optimise_float") is True
 
 
@@ -88,14 +88,14 @@ def ops_version_of(header: Header | None, settings: PlainMapping) -> int:
 
 
 def was_portable(settings: PlainMapping) -> bool:
-    """Return whether a run bounded int8 weights for processors without VNNI; before there was a choice, none did."""
+    """Return whether a run bounded int8 weights for processors without VNNI; versions without that setting did not."""
     return settings.get("portable") is True
 
 
 def versions_of(adapter: Adapter) -> dict[str, str]:
-    """Package name -> version: quaver's own, and what the adapter builds with."""
+    """Return the versions of quaver and of the packages that the adapter builds with."""
     try:
         own = version("quaver")
-    except PackageNotFoundError:  # run from a folder that was never installed
+    except PackageNotFoundError:  # quaver runs from a folder and was never installed
         own = "0"
     return {"quaver": own, **adapter.versions}

@@ -25,9 +25,9 @@ from quaver.space import TuningSpace
 
 log = logging.getLogger(__name__)
 
-# Entries of the note `DIED`. A run with more dead measurements than this keeps the rest in memory.
+# Entries of the note `DIED`; further ones are kept in memory. Judgement: it bounds the size of a history.
 MAX_NOTED = 1000
-# Characters of a description there.
+# Characters of a description in that note. Judgement: it bounds the size of a history.
 MAX_DESCRIPTION = 1000
 
 OpenWorker = Callable[[], contextlib.AbstractContextManager[Executor]]

@@ -16,11 +16,11 @@ from quaver.engine.timing.time_model import measure_time_model, to_dict
 from quaver.ops import QuantConfig
 from quaver.types import Feed, PlainDict
 
-# Seconds for each candidate whose speed is measured.
+# Seconds for each candidate whose speed is measured. Judgement: enough for two digits on small models.
 CANDIDATE_SECONDS = 0.2
-# A candidate that takes this many times the fastest one's time is dropped early.
+# A candidate is dropped early above this multiple of the fastest one's time. Judgement: well above the error bars.
 IN_THE_RUNNING = 1.08
-# Op names that stand in the description of a measurement.
+# Ops that the description of a measurement names. Judgement: it is one line of a warning.
 MAX_NAMES = 3
 
 OUTPUT_ERROR, LOCAL_ERRORS, OP_SECONDS = "output error", "local errors", "op times"
@@ -108,10 +108,10 @@ def _time_model(bench: Bench, measurement: Measurement) -> PlainDict:
 def _speed(bench: Bench, measurement: Measurement) -> list[float]:
     """Return the latency of each configuration as a fraction of the float model's, all interleaved."""
     models = [bench.adapter.assemble(config).with_threads(1) for config in (None, *measurement.configs)]
-    base, *others = latency.measure(
+    base, *latencies = latency.measure(
         models, bench.adapter.timing_feed, CANDIDATE_SECONDS * len(models), within=IN_THE_RUNNING
     )
-    return [other.seconds / base.seconds for other in others]
+    return [measured.seconds / base.seconds for measured in latencies]
 
 
 def _outputs(bench: Bench, measurement: Measurement) -> dict[str, tuple[list[Any], list[Any]]]:

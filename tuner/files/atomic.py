@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write files atomically: a reader sees the old file or the whole new one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def write_safely(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    """Write to a temporary name, then rename: a reader sees the old file or the whole new one, after a power cut too.
+    """Write a file under a temporary name, then rename it. After a power cut, too, it is the old or the whole new one.
 
-    The temporary file is made as any new file is, so that the system sets its mode as the user's mask wants it. Its
-    name says whose it is: what a process that was killed left of an earlier try is removed.
+    The mode of the file follows the user's umask. The temporary name tells which process writes it, so that leftovers
+    of killed processes are removed.
     """
     _check_replaceable(path)
     remove_orphans(path)
@@ -28,10 +28,10 @@ def write_safely(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Refuse to put a file in the place of a pipe or a device, which other programs use."""
+    """Refuse to replace a pipe or a device, which other programs use."""
     with contextlib.suppress(FileNotFoundError):
         mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a folder is refused by the system
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # the system refuses folders
             raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
 
 
@@ -50,7 +50,7 @@ def _write_as(temporary: Path, path: Path, chunks: Iterable[bytes | memoryview])
 
 
 def remove_orphans(path: Path) -> None:
-    """Remove temporary files of this one whose process is dead."""
+    """Remove temporary files of this path whose process is dead."""
     with contextlib.suppress(OSError):
         for name in os.listdir(path.parent):
             if is_orphaned(name, f".{path.name}."):
@@ -58,7 +58,7 @@ def remove_orphans(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name on the disk, too, where the system can."""
+    """Write the new name to the disk as well, where the system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:

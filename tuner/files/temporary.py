@@ -1,4 +1,4 @@
-"""Folders for large temporary files. What a killed process left goes when the next makes one, or starts a run."""
+"""Folders for large temporary files, and the removal of those that killed processes left behind."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-# The machine, the process, and something that nobody else has.
+# A mark: the machine, the process and a random part.
 _MARK = r"(([0-9a-f]{8})-([0-9]{1,10})-[0-9a-z_]{8})"
 _in_use: set[str] = set()
 
 
 def owner() -> str:
-    """How a mark of this process begins."""
+    """Return the beginning of the marks of this process."""
     return f"{machine()}-{os.getpid()}-"
 
 
 @contextlib.contextmanager
 def marked() -> Iterator[str]:
-    """A mark that nobody else has, for a while."""
+    """Yield a unique mark; afterwards it counts as orphaned."""
     mark = owner() + secrets.token_hex(4)
     _in_use.add(mark)
     try:
@@ -35,22 +35,22 @@ def marked() -> Iterator[str]:
         _in_use.discard(mark)
 
 
-def is_orphaned(name: str, before: str) -> bool:
-    """Whether a name is `before` and a mark whose process is dead. Of other machines nobody can tell.
+def is_orphaned(name: str, prefix: str) -> bool:
+    """Return whether a name is a prefix and a mark whose process is dead. Names of other machines never count.
 
-    A mark of this process that is not in use is a left-over, too: of a try that failed, or of a dead process that had
-    the same number.
+    A mark of this process that is not in use counts as well: it is of a failed attempt, or of a dead process with the
+    same number.
     """
-    found = re.fullmatch(re.escape(before) + _MARK, name)
-    if found is None or found[2] != machine():
+    match = re.fullmatch(re.escape(prefix) + _MARK, name)
+    if match is None or match[2] != machine():
         return False
-    pid = int(found[3])
-    return found[1] not in _in_use if pid == os.getpid() else not _is_alive(pid)
+    pid = int(match[3])
+    return match[1] not in _in_use if pid == os.getpid() else not _is_alive(pid)
 
 
 @functools.cache
 def machine() -> str:
-    """This machine, as a mark says it."""
+    """Return this machine as marks name it."""
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
@@ -59,7 +59,7 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it is there, and somebody else's
+    except OSError:  # it exists and belongs to another user
         return True
     return True
 
@@ -69,7 +69,7 @@ PREFIX = "quaver-"
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder in the system's place for temporary files, for a while. A forked child leaves it to its parent."""
+    """Yield a new temporary folder, and remove it afterwards. A forked child leaves that to its parent."""
     remove_orphans()
     with marked() as mark:
         folder, pid = Path(tempfile.gettempdir(), f"{PREFIX}{mark}"), os.getpid()
@@ -82,7 +82,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def remove_orphans() -> None:
-    """Remove folders whose process is dead, if they are this user's."""
+    """Remove this user's temporary folders whose process is dead."""
     place = Path(tempfile.gettempdir())
     with contextlib.suppress(OSError):
         for path in place.glob(f"{PREFIX}*"):
@@ -91,9 +91,9 @@ def remove_orphans() -> None:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Not a link, and not another user's: anybody can make any name in a place that all share."""
+    """Return whether a path is a folder of this user and no link, because all users share the temporary folder."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return not path.is_symlink() and path.is_dir() and found.st_uid == getattr(os, "getuid", lambda: found.st_uid)()
+    return not path.is_symlink() and path.is_dir() and status.st_uid == os.getuid()

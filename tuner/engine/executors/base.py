@@ -24,7 +24,7 @@ from quaver.trial import Trial, TrialState
 
 
 class Kind(enum.StrEnum):
-    """What a task asks about a configuration."""
+    """The question that a task asks about a configuration."""
 
     SCORE = "score"  # by eval_func
     ERROR = "error"  # of the outputs, on calibration samples, compared with the float model
@@ -204,7 +204,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class PoolRequest:
-    """What a backend is asked to open.
+    """The workers that a backend is asked to open.
 
     Attributes:
         scheduler: the address of a cluster; None is the connected one.

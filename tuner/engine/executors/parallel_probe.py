@@ -1,4 +1,4 @@
-"""Measurements without labels in workers: output errors of many configurations in parallel, and one at a time."""
+"""Measure without labels in workers: output errors of many configurations in parallel, or one at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from quaver.errors import ExecutorError
 from quaver.ops import QuantConfig
 from quaver.types import ModelLike, PlainDict
 
-# Of a worker that has several tasks waiting none is idle between them.
+# Tasks per worker that are submitted at once, so that no worker is idle between two of them. Judgement: one waits while
+# one runs.
 PREFETCH = 2
 
 

@@ -1,4 +1,4 @@
-"""How the user's objects get to a worker: by import path where they have one, else by value."""
+"""Send the user's model and eval_func to workers: by import path where they have one, else by value."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from quaver.types import EvalFunc, ModelLike, PlainDict
 
 
 def pack_function(function: Callable[..., Any], what: str = "eval_func") -> bytes:
-    """A function for workers. An error names what of it cannot be sent, and how to write it."""
+    """Pickle a function for workers. An error names the part that cannot be sent, and how to rewrite it."""
     try:
         return pack(function)
     except Exception as error:
         culprit = _culprit(function)
-        named = f"{culprit[0]} is of type {culprit[1]}, which cannot be pickled" if culprit else f"{error}"
+        detail = f"{culprit[0]} is of type {culprit[1]}, which cannot be pickled" if culprit else f"{error}"
         raise ExecutorError(
-            f"{what} cannot be sent to worker processes: {named}. Make it inside {what} when it is first needed, or "
+            f"{what} cannot be sent to worker processes: {detail}. Create it inside {what} when it is first needed, or "
             f"write {what} in a module of its own (my_eval.py, `from my_eval import {what}`), which every worker "
             "imports for itself; or run in this process, with n_jobs=1 and isolate=False"
         ) from error
 
 
-def pack(thing: Any) -> bytes:
-    """Any object for workers: what lies in a module that they can import goes by its name, all else by value."""
+def pack(value: object) -> bytes:
+    """Pickle an object for workers: by name if it is in a module that they can import, else by value."""
     import cloudpickle
 
     with contextlib.ExitStack() as stack:
-        for module in _modules(thing):
+        for module in _modules(value):
             if not _importable(module):
                 stack.enter_context(_by_value(module))
-        return bytes(cloudpickle.dumps(thing))
+        return bytes(cloudpickle.dumps(value))
 
 
 @contextlib.contextmanager
@@ -63,17 +63,17 @@ def _by_value(module: ModuleType) -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def _modules(thing: Any) -> Iterator[ModuleType]:
-    """Where a function or an object is from."""
-    for one in (thing, type(thing), getattr(thing, "func", None), getattr(thing, "__self__", None)):
-        name = getattr(one, "__module__", None)
+def _modules(value: object) -> Iterator[ModuleType]:
+    """Yield the modules that a function or an object comes from."""
+    for owner in (value, type(value), getattr(value, "func", None), getattr(value, "__self__", None)):
+        name = getattr(owner, "__module__", None)
         module = sys.modules.get(name) if isinstance(name, str) else None
         if module is not None and module.__name__ not in ("__main__", "builtins", "functools"):
             yield module
 
 
 def _importable(module: ModuleType) -> bool:
-    """Whether another process that looks in the same places finds this very file under this name."""
+    """Return whether another process with the same import path finds this very file under this name."""
     file = getattr(module, "__file__", None)
     if file is None:
         return module.__name__ in sys.builtin_module_names
@@ -84,7 +84,7 @@ def _importable(module: ModuleType) -> bool:
 
 
 def _find(name: str) -> str | None:
-    """The file that an import of this name would find; a module that is loaded does not hide it."""
+    """Return the file that an import of this name would find, even if a module of this name is loaded."""
     parent, _, _ = name.rpartition(".")
     path = sys.modules[parent].__path__ if parent else None
     for finder in sys.meta_path:
@@ -95,7 +95,7 @@ def _find(name: str) -> str | None:
 
 
 def _culprit(function: Any) -> tuple[str, str] | None:
-    """The name and the type of what cannot be pickled in a function, a bound method or an object."""
+    """Return the name and the type of the part of a function, method or object that cannot be pickled."""
     import cloudpickle
 
     for name, value in _parts(function):
@@ -116,8 +116,8 @@ def _parts(function: Any) -> Iterator[tuple[str, Any]]:
             yield f"its attribute {name!r}", value
     inner = getattr(function, "__func__", function)
     if inspect.isfunction(inner):
-        seen = inspect.getclosurevars(inner)
-        for name, value in {**seen.nonlocals, **seen.globals}.items():
+        variables = inspect.getclosurevars(inner)
+        for name, value in {**variables.nonlocals, **variables.globals}.items():
             yield f"the variable {name!r} it uses", value
         for name, value in zip(inner.__code__.co_varnames, inner.__defaults__ or (), strict=False):
             yield f"a default value ({name!r} or a later one)", value
@@ -129,25 +129,25 @@ def _parts(function: Any) -> Iterator[tuple[str, Any]]:
                 yield f"its part {name!r}", getattr(function, name)
 
 
-# The folder of a run for its workers, in the workspace.
+# The prefix of the folder in the workspace that a run prepares for its workers.
 PREFIX = ".workers-"
 OPENING, CALIBRATION, SAMPLES, EVAL_FUNC = "opening.pickle", "calibration.pickle", "samples.pickle", "eval_func.pickle"
-# Where a model that comes in an archive lies.
+# The folder of the model in an archive.
 MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a worker opens the model.
+    """Everything that a worker needs to open the model.
 
     Attributes:
-        kind: the adapter's class, as `pack` made it.
-        model: the path of the model, or the object itself as `pack` made it.
-        options: of the adapter.
-        versions: of the packages that a built model depends on.
-        machine: where the run is.
-        import_path: where modules are looked for.
-        cwd: the working directory.
+        kind: the class of the adapter, pickled.
+        model: the path of the model, or the object itself, pickled.
+        options: the options of the adapter.
+        versions: versions of the packages that a built model depends on.
+        machine: the machine of the run.
+        import_path: the folders that the run imports modules from.
+        cwd: its working directory.
     """
 
     kind: bytes
@@ -160,7 +160,7 @@ class Opening:
 
 
 class RunPayload:
-    """The folder of a run for its workers, and the digests that they check."""
+    """The folder that a run prepares for its workers, and the digests that they check."""
 
     def __init__(self, folder: Path, adapter: Adapter, calibration: PlainDict, model: ModelLike) -> None:
         self._folder, self._adapter, self._model = folder, adapter, model
@@ -177,7 +177,7 @@ class RunPayload:
         options: AdapterOptions,
         eval_func: EvalFunc | None,
     ) -> Iterator[RunPayload]:
-        """Write it, for a while. What a run that was killed left behind goes, too.
+        """Write the folder, and remove it at the end. Folders of killed runs are removed as well.
 
         Workers that only measure need no eval_func.
         """
@@ -200,7 +200,7 @@ class RunPayload:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def addressed(self, task: Task, threads: int) -> Task:
-        """The task with what a worker needs to find the folder and to check what it opens."""
+        """Return a task with the folder, and with the digests of what a worker opens there."""
         return replace(
             task,
             site=str(self._folder),
@@ -210,7 +210,7 @@ class RunPayload:
         )
 
     def archive(self) -> bytes:
-        """The content of the folder and the model, for machines that do not see either."""
+        """Return the content of the folder and the model, for machines that see neither."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             for name in (OPENING, CALIBRATION, SAMPLES, EVAL_FUNC):
@@ -219,8 +219,8 @@ class RunPayload:
             if isinstance(self._model, str | os.PathLike):
                 path = Path(self._model)
                 tar.add(path, f"{MODEL}/{path.name}")
-                for beside in path.parent.glob(f"{path.name}?data"):  # where large constants usually lie
-                    tar.add(beside, f"{MODEL}/{beside.name}")
+                for data in path.parent.glob(f"{path.name}?data"):  # the usual name of a file of large constants
+                    tar.add(data, f"{MODEL}/{data.name}")
         return buffer.getvalue()
 
 
@@ -233,7 +233,7 @@ def _opening(adapter: Adapter, model: ModelLike, options: AdapterOptions) -> Ope
         except Exception as error:
             raise ExecutorError(
                 f"the model, a {type(model).__name__}, cannot be sent to worker processes ({error}): save it to a file "
-                "and give its path"
+                "and pass its path"
             ) from error
     path = tuple(os.path.abspath(entry) for entry in sys.path)
     return Opening(pack(type(adapter)), sent, options, adapter.versions, machine(), path, os.getcwd())

@@ -50,9 +50,9 @@ class Workers:
             future = self._pool.submit(carry_out, task)
         except Exception as error:
             raise ExecutorError(f"the executor takes no more tasks: {message_of(error)}") from error
-        future.add_done_callback(lambda done: self._take(done, task, answer))
+        future.add_done_callback(lambda done: self._receive(done, task, answer))
 
-    def _take(self, done: Future[Any], task: Task, answer: Future[Outcome]) -> None:
+    def _receive(self, done: Future[Any], task: Task, answer: Future[Outcome]) -> None:
         try:
             outcome: Outcome = done.result()
             if outcome.state is State.ABSENT and task.archive is None:

@@ -1,7 +1,7 @@
-"""Configurations that end the process: a segmentation fault in a kernel, or more memory than there is.
+"""Configurations that end the process, by a segmentation fault in a kernel or for lack of memory.
 
-Nothing can be said when it happens. A trial that was begun, and is not in the history when the next run goes on, is
-counted then; one that was counted too often is recorded as failed and not asked for any more.
+A dying process records nothing. So a trial is recorded as begun, and one that has no record when the run is resumed
+counts as a crash. A configuration that crashed too often is recorded as failed and not tried again.
 
 Native work between trials is recorded the same way, as steps: measurements without labels (see
 `quaver.engine.measurement_runner`), and what happens at the end of a run.
@@ -23,19 +23,19 @@ from quaver.trial import Trial, TrialState
 
 log = logging.getLogger(__name__)
 
-# The note that holds the measurements that were given up: digest of the name -> description.
+# The note of measurements that are skipped because they end the process: digest of the name -> description.
 DIED = "probe.died"
-# The note that holds the ops that end the process though no other op is quantized: "precision mode op" -> True. Other
+# The note of ops that end the process even if no other op is quantized: "precision mode op" -> True. Other
 # calibrations and granularities of an op give the same graph, so they are not tried one by one.
 FATAL_OPS = "probe.fatal_ops"
 # The step in which `confirm` is called.
 CONFIRMING = "scoring the winner on other data"
-# A measurement or a step that ended its process this often is given up.
+# Deaths after which a measurement or a step is skipped. Judgement: the first death may have another cause.
 MAX_DEATHS = 2
 
 
 def fatal_ops(history: History, config: QuantConfig) -> list[str]:
-    """Return the quantized ops of a configuration that end the process though no other op is quantized."""
+    """Return the quantized ops of a configuration that end the process even if no other op is quantized."""
     fatal = history.notes.get(FATAL_OPS, {})
     return [op for op, pick in config.items() if fatal_key(op, pick) in fatal] if fatal else []
 
@@ -48,22 +48,22 @@ def fatal_key(op: str, pick: OpConfig) -> str:
 def is_fatal(history: History, config: QuantConfig) -> bool:
     """Return whether a configuration ended its process on calibration samples, or one of its ops does alone."""
     dead = history.notes.get(DIED, {})
-    if not dead:  # the usual case costs no digest
+    if not dead:  # usually there are none, and no digest is needed
         return False
     return digest_step(Measurement(OUTPUT_ERROR, (config,)).name) in dead or bool(fatal_ops(history, config))
 
 
 def exceeded_crash_limit(history: History, number: int, config: QuantConfig, isolated: bool = False) -> Trial | None:
-    """The failed trial, recorded, of a configuration that ended the process too often; None if it may be tried.
+    """Record a configuration that ended the process too often as failed, and return its trial; None if it may be tried.
 
-    Trials that end a process of their own (`isolated`) are not counted here. Measurements that did are, anyway.
+    Deaths of trials in other processes (`isolated`) are not counted here; those of measurements are.
     """
     crashes = 0 if isolated else history.crashes(config)
     if crashes <= RETRIES and not is_fatal(history, config):
         return None
-    doing, crashes = ("built or evaluated", crashes) if crashes > RETRIES else ("run on samples", MAX_DEATHS)
+    activity, crashes = ("built or evaluated", crashes) if crashes > RETRIES else ("run on samples", MAX_DEATHS)
     error = (
-        f"the process ended {crashes} times while this configuration was {doing} (a crash, a kill, or no "
+        f"the process ended {crashes} times while this configuration was {activity} (a crash, a kill, or no "
         "memory left), so it is not tried again"
     )
     trial = Trial(number, config, TrialState.FAILED, error=error)
@@ -72,7 +72,7 @@ def exceeded_crash_limit(history: History, number: int, config: QuantConfig, iso
 
 
 def mark_released(history: History, number: int) -> None:
-    """A trial ends without a record, and the process goes on: that is no crash. Nothing else goes wrong here."""
+    """Note that a trial ended without a record while the process lives, so that it does not count as a crash."""
     with contextlib.suppress(HistoryError):
         history.drop_trial(number)
 
@@ -128,9 +128,9 @@ def last_step(history: History, name: str, consequence: str) -> Iterator[bool]:
     """
     crashes = history.step_crashes(name)
     if crashes >= MAX_DEATHS:
-        sentence = f"the process ended {crashes} times while {name}, so this is skipped: {consequence}"
-        log.warning("%s", sentence)
-        warnings.warn(sentence, UserWarning, stacklevel=3)
+        message = f"the process ended {crashes} times while {name}, so this is skipped: {consequence}"
+        log.warning("%s", message)
+        warnings.warn(message, UserWarning, stacklevel=3)
         yield False
         return
     with step(history, name):

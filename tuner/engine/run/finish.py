@@ -1,4 +1,4 @@
-"""How a run ended, where its time went and what a user must not overlook, held_out_scores in its history."""
+"""Note how a run ended, its warnings and what cannot be quantized; score the winner on other data."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from quaver.types import EvalFunc, PlainDict, PlainMapping
 from quaver.unquantizable import UNQUANTIZABLE_NOTE, Unquantizable, from_notes, to_note
 
 ENDING_NOTE = "run.ended"
-# The note of warnings, by topic: what any part of a run has to say to whoever reads the result.
+# The note of warnings by topic, which any part of a run can add to.
 WARNINGS = "warnings"
 
 
 def note_ending(history: History, reason: StopReason, stages: dict[str, float], seconds: float, model: str) -> None:
-    """Note why the latest run is over. A run without such a note goes on, or was killed."""
-    held_out_scores: PlainDict = {
+    """Note why the latest run is over. A run without this note still runs, or was killed."""
+    ending: PlainDict = {
         "run": history.run.number,
         "reason": str(reason),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -46,11 +46,11 @@ def note_ending(history: History, reason: StopReason, stages: dict[str, float], 
         "stages": stages,
         "model": model,
     }
-    history.note(ENDING_NOTE, held_out_scores)
+    history.note(ENDING_NOTE, ending)
 
 
 def note_warning(history: History, topic: str, text: str) -> None:
-    """Record what a user must not overlook: results, pages and reports show it (see `quaver.api.result_warnings`).
+    """Record a warning, which results, pages and reports show (see `quaver.api.result_warnings`).
 
     Args:
         history: the history of the run.
@@ -63,8 +63,8 @@ def note_warning(history: History, topic: str, text: str) -> None:
 
 def noted_warnings(notes: PlainMapping) -> dict[str, str]:
     """Return the recorded warnings by topic, as far as they can be read."""
-    held_out_scores = notes.get(WARNINGS)
-    entries = held_out_scores.items() if isinstance(held_out_scores, dict) else ()
+    noted = notes.get(WARNINGS)
+    entries = noted.items() if isinstance(noted, dict) else ()
     return {topic: text for topic, text in entries if isinstance(topic, str) and isinstance(text, str) and text}
 
 
@@ -72,24 +72,24 @@ log = logging.getLogger(__name__)
 
 
 def note_unquantizable(adapter: Adapter, history: History, timed: bool) -> None:
-    """Note the kinds and, if `timed`, their shares of the fp32 model's time, unless that was held_out_scores before."""
-    known = from_notes(history.notes)
-    if known and not (timed and any(one.share is None for one in known)):
+    """Note the op kinds that cannot be quantized and, if `timed`, their share of the fp32 latency, once."""
+    noted = from_notes(history.notes)
+    if noted and not (timed and any(kind.share is None for kind in noted)):
         return
-    found: Sequence[Unquantizable] | None = None
+    kinds: Sequence[Unquantizable] | None = None
     if timed:
         with last_step(history, "timing what cannot be quantized", "its share of the time is not known") as may_run:
-            found = _timed(adapter) if may_run else None
-    if found is None:
-        found = abilities.unquantizable(adapter)
-    if found and tuple(found) != known:
-        history.note(UNQUANTIZABLE_NOTE, to_note(found))
+            kinds = _timed(adapter) if may_run else None
+    if kinds is None:
+        kinds = abilities.unquantizable(adapter)
+    if kinds and tuple(kinds) != noted:
+        history.note(UNQUANTIZABLE_NOTE, to_note(kinds))
 
 
 def _timed(adapter: Adapter) -> Sequence[Unquantizable]:
     try:
         return abilities.unquantizable(adapter, timed=True)
-    except Exception:  # what a runtime refuses to profile can be named all the same
+    except Exception:  # ops that a runtime cannot profile can still be named
         log.warning("what cannot be quantized could not be timed", exc_info=True)
         return abilities.unquantizable(adapter)
 
@@ -97,11 +97,11 @@ def _timed(adapter: Adapter) -> Sequence[Unquantizable]:
 def confirm(
     adapter: Adapter, judge: Judge, history: History, eval_func: EvalFunc, tries: int, observer: Observer
 ) -> None:
-    """Score the winner on held-out data, and the next best trials as long as they fail there; record all scores."""
+    """Score the winner on other data, and the next best trials while they miss the criterion there."""
     require_confirmation(judge, history)
     for _ in range(tries):
         best = judge.candidate
-        if best is None or best.number in {one.trial for one in judge.confirmations}:
+        if best is None or best.number in {confirmation.trial for confirmation in judge.confirmations}:
             return
         observer(StageStarted(Stage.CONFIRMING))
         if 0 not in held_out_scores(history.notes):
@@ -114,26 +114,26 @@ def confirm(
         reference = EarlyStopReference(without_slices(judge.criterion), held_out_scores(history.notes)[0])
         _note(history, best.number, _score(eval_func, adapter, best, reference, f"trial {best.number}"))
         judge.confirm(confirmations(history.notes, judge.criterion), required=True)
-        said = judge.confirmations[-1]
-        observer(Confirmed(said.trial, said.score, said.baseline, said.loss, said.met))
+        last = judge.confirmations[-1]
+        observer(Confirmed(last.trial, last.score, last.baseline, last.loss, last.met))
 
 
 def require_confirmation(judge: Judge, history: History) -> None:
-    """Record that the run has a `confirm`: from now on no trial counts as met unless it is confirmed."""
+    """Record that the run has a `confirm`, so that only a confirmed trial counts as met."""
     if not is_required(history.notes):
         history.extend_note(CONFIRMATION_NOTE, {})
     judge.confirm(judge.confirmations, required=True)
 
 
 def _score(
-    eval_func: EvalFunc, adapter: Adapter, trial: Trial | None, reference: EarlyStopReference, whose: str
+    eval_func: EvalFunc, adapter: Adapter, trial: Trial | None, reference: EarlyStopReference, subject: str
 ) -> Score:
     model = adapter.assemble(None if trial is None else trial.config)
     try:
         return evaluated(eval_func, model, reference)
     except Exception as error:
-        said = str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
-        raise EvaluationError(f"`confirm` failed on {whose}: {said}. The run itself is complete") from error
+        message = str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
+        raise EvaluationError(f"`confirm` failed on {subject}: {message}. The run itself is complete") from error
     finally:
         model.close()
 

@@ -1,4 +1,4 @@
-"""The conversation with a strategy: what it asks for, answered in the order it was asked."""
+"""The proposals of a strategy, and their answers in the same order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from quaver.trial import Trial, TrialState
 
 
 class ProposalQueue:
-    """A strategy at work. It asks for one configuration or a list; when all are answered, it is asked again.
+    """A strategy at work: it proposes one configuration or a list, and the next when all have their trials.
 
     Attributes:
-        over: whether the strategy has nothing left to ask.
+        over: whether the strategy proposes nothing more.
     """
 
     def __init__(self, strategy: Strategy, space: TuningSpace, probe: Probe) -> None:
@@ -39,12 +39,12 @@ class ProposalQueue:
 
     @property
     def waiting(self) -> list[QuantConfig]:
-        """What was asked for and is not answered yet, each configuration once."""
+        """Return the proposed configurations that have no trial yet, each once."""
         return [config for config in dict.fromkeys(self._asked) if config not in self._answers]
 
     def ask(self) -> list[QuantConfig]:
-        """Let the strategy go on with the answers to all it asked for; what it asks for next, empty if it is over."""
-        assert not self.waiting, "the strategy waits for answers"
+        """Send the trials to the strategy and return its next proposals; none if it is over."""
+        assert not self.waiting, "the strategy waits for trials"
         if self._asked:
             trials = [self._answers[config] for config in self._asked]
             self._answer = trials[0] if self._single else trials
@@ -62,28 +62,28 @@ class ProposalQueue:
                 "list, write `for config in configs: yield config`"
             ) from error
         self._single = isinstance(asked, QuantConfig) or not isinstance(asked, Sequence)
-        self._answer = []  # to a list of nothing
+        self._answer = []  # the answer to an empty list
         self._asked = [self._space.check(config) for config in ([asked] if self._single else asked)]
         return list(self._asked)
 
     def answer(self, trial: Trial) -> None:
-        """Take the trial of a configuration that was asked for."""
+        """Take the trial of a proposed configuration."""
         self._answers[trial.config] = trial
 
     def close(self) -> None:
-        """End the strategy, whatever it was about to do."""
+        """End the strategy."""
         self._proposals.close()
 
 
 def first_proposal(strategy: Strategy, space: TuningSpace, probe: Probe) -> QuantConfig:
-    """What a strategy proposes before it has heard of any score; all int8 if it has no time to measure."""
-    dialogue = ProposalQueue(strategy, space, probe)
+    """Return the first proposal of a strategy; the default configuration if there is no time to measure."""
+    queue = ProposalQueue(strategy, space, probe)
     try:
-        proposed = dialogue.ask()
+        proposed = queue.ask()
     except OutOfTime:
         proposed = []
     finally:
-        dialogue.close()
+        queue.close()
     return proposed[0] if proposed else space.default_config()
 
 
@@ -94,7 +94,7 @@ def record_unscored(
     history: History,
     measured: Callable[[Trial, Model], Trial],
 ) -> Trial:
-    """Build a configuration, and record it beside the float model, which is trial 0."""
+    """Build a configuration without scoring it, and record it after the float model, which is trial 0."""
     if history.baseline is None:
         check_baseline(history, space.float_config())
         history.append(_built(0, space.float_config(), adapter, history, None)[0])
@@ -115,13 +115,13 @@ def record_unscored(
 
 
 def _built(
-    number: int, config: QuantConfig, adapter: Adapter, history: History, picked: QuantConfig | None
+    number: int, config: QuantConfig, adapter: Adapter, history: History, build_config: QuantConfig | None
 ) -> tuple[Trial, Model]:
-    """Build a model that is recorded as begun meanwhile; recording its trial ends that."""
+    """Build a model. The trial is recorded as begun until it is appended."""
     begin = time.monotonic()
     history.begin_trial(number, config)
     try:
-        model = adapter.build(picked)
+        model = adapter.build(build_config)
         digest, size = model.sha256, model.size
     except BaseException:
         mark_released(history, number)
