@@ -100,6 +100,11 @@ def test_a_pattern_that_is_not_valid_or_not_supported_is_refused(pattern: object
         Pattern(pattern, MatchBudget())
 
 
-def test_a_lookaround_is_named_as_such() -> None:
-    with pytest.raises(PatternError, match="lookarounds are not supported"):
-        Pattern("(?!a).*", MatchBudget())
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [("(?!a).*", "lookarounds"), (".*(?=a)", "lookarounds"), (".*(?<=b)", "lookarounds"), (".*(?<!b)", "lookarounds"),
+     (r"(a)\1", "back references")],
+)  # fmt: skip
+def test_the_error_names_what_is_not_supported(pattern: str, name: str) -> None:
+    with pytest.raises(PatternError, match=f"{name} are not supported"):
+        Pattern(pattern, MatchBudget())

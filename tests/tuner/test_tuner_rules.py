@@ -133,7 +133,7 @@ def test_the_error_for_a_rule_that_matches_nothing_suggests_near_names() -> None
         left(types={"LSTM": "fp32"})
 
 
-@pytest.mark.parametrize("pattern", ["(", "*", "[a", 5, None, b"head"])
+@pytest.mark.parametrize("pattern", ["(", "*", "[a", "(?!head).*", r"(h)\1", 5, None, b"head"])
 def test_the_error_for_an_invalid_regular_expression_names_it(pattern: Any) -> None:
     with pytest.raises(SettingsError, match=re.escape(repr(pattern)) + " is no op and no regular expression"):
         left({pattern: "fp32"})
