@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 MAX_LENGTH = 1000
 # Bytes that one compiled pattern may use. RE2's own default is 8 MB, and its cache holds 128 patterns.
 MAX_MEMORY = 1 << 20
-# A unit took 0.015 to 0.07 us for eleven patterns, seven of them made to be slow (one core of a server, RE2 1.1). So all
-# rules together take at most about 1.5 seconds.
+# A unit took 0.015 to 0.07 us for eleven patterns, seven of them made to be slow (one core of a server, RE2 1.1), so
+# all rules together take at most about 1.5 seconds.
 MAX_COST = 20_000_000
 # What a match costs beside the characters it reads.
 _COST_OF_A_MATCH = 10
