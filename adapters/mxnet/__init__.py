@@ -1,4 +1,4 @@
-"""MXNet with its own int8, the one of oneDNN: intake, ops, calibration, trials, timing, and a road to ONNX.
+"""The adapter for MXNet.
 
     from quaver.adapters.mxnet import mxnet as mx
 

@@ -1,4 +1,4 @@
-"""MXNet behind the adapter's door. It is not imported before a model of its own is opened."""
+"""The adapter for MXNet, which is imported only when a model of its own is loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quaver.types import ModelLike, PlainDict
 from quaver.unquantizable import Unquantizable, with_shares
 
 if TYPE_CHECKING:
-    from quaver.adapters.mxnet.inspect.local_runs import Watcher
+    from quaver.adapters.mxnet.inspect.local_runs import OutputRecorder
     from quaver.adapters.mxnet.load.network import Network
     from quaver.adapters.mxnet.run.model import MXNetModel
     from quaver.adapters.mxnet.run.session import Calibrator
@@ -28,7 +28,7 @@ PACKAGES = ("mxnet", "numpy")
 
 
 class MXNetAdapter(Adapter):
-    """One network, quantized anew by MXNet's own pass for each trial, and run by oneDNN."""
+    """One network, quantized by MXNet's own pass for each trial and run by oneDNN."""
 
     name = "mxnet"
     frameworks = ("mxnet",)
@@ -40,21 +40,21 @@ class MXNetAdapter(Adapter):
         from quaver.adapters.mxnet.load.network import fingerprint
 
         super().__init__(options, network.inputs)
-        self._given = network
+        self._network = network
         self._fingerprint = fingerprint(network)
         self._builder = Builder(network)
 
     @classmethod
     def accepts(cls, model: ModelLike) -> bool:
-        """Something of MXNet's, or a path that looks like its files."""
+        """Return True for a model of MXNet's, or a path that looks like its files."""
         return sources.accepts(model)
 
     @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> MXNetAdapter:
-        """Read the model, put oneDNN's subgraphs in, and find its ops."""
-        from quaver.adapters.mxnet.load.network import take_in
+        """Read the model, add oneDNN's subgraphs, and find its ops."""
+        from quaver.adapters.mxnet.load.network import load_network
 
-        adapter = cls(take_in(model), options)
+        adapter = cls(load_network(model), options)
         if not adapter._builder.units:
             kinds = sorted({node.kind for node in adapter._builder.graph.in_order()})
             listed = ", ".join(kinds[:8]) + (", ..." if len(kinds) > 8 else "")
@@ -77,11 +77,11 @@ class MXNetAdapter(Adapter):
         from quaver.adapters.mxnet.profile.op_profile import seconds_by_kind
 
         graph, quantizable = self._builder.graph, {*self._builder.by_name, *self._builder.followers}
-        found = unquantizable(graph, quantizable)
-        if not timed or not found:
-            return found
+        kinds = unquantizable(graph, quantizable)
+        if not timed or not kinds:
+            return kinds
         sample = self.timing_feed
-        return with_shares(found, *seconds_by_kind(self._builder, sample))
+        return with_shares(kinds, *seconds_by_kind(self._builder, sample))
 
     def calibrator(self) -> Calibrator:
         from quaver.adapters.mxnet.run.session import Calibrator
@@ -99,25 +99,25 @@ class MXNetAdapter(Adapter):
     def build_unmodified(self) -> MXNetModel:
         from quaver.adapters.mxnet.run.model import MXNetModel
 
-        return MXNetModel(self._given, self._options.threads)
+        return MXNetModel(self._network, self._options.threads)
 
     @classmethod
     def load_unmodified(cls, model: ModelLike, threads: int = 0) -> MXNetModel:
         return cls.load(model, AdapterOptions(threads=threads)).build_unmodified()
 
     def load_saved(self, path: Path) -> MXNetModel:
-        from quaver.adapters.mxnet.run.model import loaded
+        from quaver.adapters.mxnet.run.model import load_saved_model
 
-        return loaded(path, self._inputs, self._options.threads)
+        return load_saved_model(path, self._inputs, self._options.threads)
 
     @classmethod
     def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
-        from quaver.adapters.mxnet.run.model import loaded
+        from quaver.adapters.mxnet.run.model import load_saved_model
 
-        model = loaded(path, None, 0)
+        model = load_saved_model(path, None, 0)
         return dict(model.provenance), model.sha256 if model.provenance else ""
 
-    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> Watcher:
+    def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> OutputRecorder:
         from quaver.adapters.mxnet.inspect.local_runs import record_outputs
 
         return record_outputs(self._builder, config, ops, self._options.threads)

@@ -118,7 +118,7 @@ def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
     for model, words in (
         (without_values, "has no values yet"),
         (imperative, "HybridSequential"),
-        (str(tmp_path / "net-0000.params"), "parameters alone"),
+        (str(tmp_path / "net-0000.params"), "only parameters"),
         (str(tmp_path / "other"), "no other-0000.params"),
         (str(tmp_path / "none-symbol.json"), "no model at"),
         (softmax, "nothing in the model can run in int8: it holds softmax"),

@@ -13,7 +13,7 @@ import pytest
 from quaver.adapters import AdapterOptions
 from quaver.adapters.mxnet.adapter import MXNetAdapter
 from quaver.adapters.mxnet.load.graph import Graph
-from quaver.adapters.mxnet.load.network import take_in
+from quaver.adapters.mxnet.load.network import load_network
 from quaver.adapters.mxnet.profile.op_profile import is_quantized
 from quaver.ops import FLOAT
 from quaver.testing import check_adapter
@@ -154,7 +154,7 @@ def test_exported_files_run_in_mxnet_alone(tmp_path: Path) -> None:
     x = networks.images(4)
     assert np.allclose(block(mx.nd.array(x)).asnumpy(), model(x), atol=1e-6)
     assert np.allclose(model.block(mx.nd.array(x)).asnumpy(), model(x), atol=1e-6)
-    again = take_in(symbol_file)
+    again = load_network(symbol_file)
     assert Graph(again.symbol).by_name.keys() == Graph(model.symbol).by_name.keys()
 
 
@@ -173,9 +173,9 @@ def test_threads_are_those_of_the_thread_that_computes() -> None:
 
     adapter = MXNetAdapter.load(networks.plain(), AdapterOptions(threads=2))
     adapter.build(None).run({"data": networks.images(2)})
-    assert engine.inside(engine._openmp().omp_get_max_threads) == 2
+    assert engine.call_in_worker(engine._openmp().omp_get_max_threads) == 2
     adapter.build(None).with_threads(1).run({"data": networks.images(2)})
-    assert engine.inside(engine._openmp().omp_get_max_threads) == 1
+    assert engine.call_in_worker(engine._openmp().omp_get_max_threads) == 1
 
 
 def test_the_clock_is_that_of_the_thread_that_computes() -> None:

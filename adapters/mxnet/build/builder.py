@@ -1,4 +1,4 @@
-"""Trials: the float graph with some of its nodes in int8, by MXNet's own pass and ranges that are known already."""
+"""Build the network of a configuration with MXNet's own pass and the calibrated ranges."""
 
 from __future__ import annotations
 
@@ -16,52 +16,61 @@ from quaver.errors import BuildError
 from quaver.ops import QuantConfig
 
 BACKEND = "MKLDNN_QUANTIZE"
-# Ranges are written with six digits behind the point; what is narrower would become no range at all.
-NARROWEST = 1e-5
+# MXNet writes ranges with six decimal places; a narrower one would become empty.
+MIN_RANGE = 1e-5
 
 
 class Builder:
-    """Builds any configuration of one network. MXNet says which nodes can be quantized, and quantizes them."""
+    """Builds any configuration of one network. MXNet decides which nodes can be quantized, and quantizes them."""
 
-    def __init__(self, given: Network) -> None:
+    def __init__(self, source: Network) -> None:
         self._mx = import_mxnet()
-        self.network = Network(given.symbol.get_backend_symbol(BACKEND), given.args, given.aux, given.inputs)
+        self.network = Network(
+            source.symbol.get_backend_symbol(BACKEND),
+            source.args,
+            source.aux,
+            source.inputs,
+        )
         self.graph = Graph(self.network.symbol)
         self.parameters = frozenset(self.network.parameters)
         quantizable = self._quantized([], "full")
-        worth_it = self._worth_it(quantizable)
-        self.units = find_units(self.graph, worth_it)
+        profitable = self._find_profitable(quantizable)
+        self.units = find_units(self.graph, profitable)
         self.by_name = {unit.op.name: unit for unit in self.units}
-        self.followers = {name: self.graph.by_name[name] for name in quantizable if name not in worth_it}
+        self.followers = {name: self.graph.by_name[name] for name in quantizable if name not in profitable}
         self._ranges: Mapping[str, Mapping[str, Range]] = {}
 
-    def needed(self) -> list[str]:
-        """The tensors whose range some configuration may need: what ops and followers read and write."""
+    def tensors_to_calibrate(self) -> list[str]:
+        """Return the tensors whose range some configuration may need: inputs and outputs of ops and followers."""
         nodes = [*(unit.node for unit in self.units), *self.followers.values()]
         tensors = (tensor for node in nodes for tensor in (*self.reads(node), self.output(node)))
         return list(dict.fromkeys(tensors))
 
     def reads(self, node: Node) -> list[str]:
-        """What a node reads that is no parameter."""
+        """Return the tensors that a node reads, without parameters."""
         return self.graph.reads(node, self.parameters)
 
     def output(self, node: Node) -> str:
-        """What a node writes."""
+        """Return the tensor that a node writes."""
         return self.graph.outputs(node)[0]
 
     def calibrate(self, ranges: Mapping[str, Mapping[str, Range]]) -> None:
         """Use these ranges from now on."""
-        missing = next((name for name in self.needed() if name not in ranges), None)
+        missing = next((name for name in self.tensors_to_calibrate() if name not in ranges), None)
         if missing is not None:
-            raise BuildError(f"the calibration holds no range of tensor {missing!r}: it was made for another model")
+            raise BuildError(f"the calibration holds no range of tensor {missing!r}: it belongs to another model")
         self._ranges = ranges
 
     def ranges(self, tensor: str) -> Mapping[str, Range]:
-        """What each calibration method found for a tensor."""
+        """Return the range of a tensor by each calibration method."""
         return self._ranges.get(tensor, {})
 
     def build(self, config: QuantConfig | None) -> Network:
-        """The network of a configuration; None is the float model, with oneDNN's subgraphs."""
+        """Return the network of a configuration.
+
+        Args:
+            config: how each op runs; None for the float model with oneDNN's subgraphs.
+        """
         refuse_repairs(config, "mxnet")
         if config is None or not config.quantized_ops:
             return self.network
@@ -77,23 +86,23 @@ class Builder:
         return Network(symbol.get_backend_symbol(BACKEND), args, self.network.aux, self.network.inputs)
 
     @functools.cached_property
-    def belongs(self) -> Mapping[str, str]:
-        """For each op and follower the op that its time is counted to: itself, or the op whose output it follows."""
+    def owner_of(self) -> Mapping[str, str]:
+        """Return the op that each op's or follower's time is added to: itself, or the op whose output it follows."""
         follow = {name: self.origin(self.output(node))[0] for name, node in self.followers.items()}
         return {**{name: name for name in self.by_name}, **{name: op for name, op in follow.items() if op}}
 
     def int8_edges(self) -> dict[str, tuple[str, ...]]:
-        """For each op, the ops that read what it wrote, through followers or not."""
-        found = {name: self._readers.get(self.output(unit.node), ()) for name, unit in self.by_name.items()}
-        return {name: readers for name, readers in found.items() if readers}
+        """Return for each op the ops that read its output, through followers or not."""
+        edges = {name: self._readers.get(self.output(unit.node), ()) for name, unit in self.by_name.items()}
+        return {name: readers for name, readers in edges.items() if readers}
 
     def _threshold(self, tensor: str, config: QuantConfig) -> Range:
-        """The range of a tensor: by the method of the op that writes it, or else of the first that reads it in int8."""
-        found = self.ranges(tensor)
-        if not found:
+        """Return the range of a tensor by the method of its writer, or else of its first int8 reader."""
+        by_method = self.ranges(tensor)
+        if not by_method:
             raise BuildError(f"there is no range of tensor {tensor!r}, which MXNet wants to quantize")
-        low, high = found[self._method(tensor, config)]
-        return (low, max(high, NARROWEST)) if low >= 0 else (min(low, -NARROWEST), high)
+        low, high = by_method[self._method(tensor, config)]
+        return (low, max(high, MIN_RANGE)) if low >= 0 else (min(low, -MIN_RANGE), high)
 
     def _method(self, tensor: str, config: QuantConfig) -> str:
         for name in (self.origin(tensor)[0], *self._readers.get(tensor, ())):
@@ -102,14 +111,14 @@ class Builder:
         return "minmax"
 
     def origin(self, tensor: str) -> tuple[str, tuple[str, ...]]:
-        """The op that a tensor comes from, empty if there is none, and the kinds of the followers since then."""
+        """Return the op that a tensor comes from, empty if there is none, and the kinds of the followers in between."""
         kinds = []
         node = self._by_output.get(tensor)
         while node is not None and node.name in self.followers:
             kinds.append(node.kind)
             node = self.graph.nodes.get(node.inputs[0][0])
-        found = node is not None and node.name in self.by_name
-        return (node.name if node is not None and found else ""), tuple(reversed(kinds))
+        is_op = node is not None and node.name in self.by_name
+        return (node.name if node is not None and is_op else ""), tuple(reversed(kinds))
 
     @functools.cached_property
     def _by_output(self) -> Mapping[str, Node]:
@@ -117,37 +126,37 @@ class Builder:
 
     @functools.cached_property
     def _readers(self) -> Mapping[str, tuple[str, ...]]:
-        """For each tensor the ops that it reaches, through followers, in graph order."""
-        found: dict[str, dict[str, None]] = {}
+        """Return for each tensor the ops that it reaches through followers, in graph order."""
+        readers: dict[str, dict[str, None]] = {}
         for node in reversed(list(self.graph.in_order())):
             if node.name in self.by_name:
                 reached = {node.name: None}
             elif node.name in self.followers:
-                reached = found.get(self.output(node), {})
+                reached = readers.get(self.output(node), {})
             else:
                 continue
             for tensor in self.reads(node):
-                found[tensor] = {**reached, **found.get(tensor, {})}
-        return {tensor: tuple(reached) for tensor, reached in found.items()}
+                readers[tensor] = {**reached, **readers.get(tensor, {})}
+        return {tensor: tuple(reached) for tensor, reached in readers.items()}
 
-    def _worth_it(self, quantizable: Collection[str]) -> set[str]:
-        """Of the nodes that can be quantized those that MXNet quantizes though no other is; tried for each kind."""
+    def _find_profitable(self, quantizable: Collection[str]) -> set[str]:
+        """Return the nodes that MXNet quantizes even if no other node is, tried for each kind."""
         kinds: dict[tuple[str, str], set[str]] = {}
         for name in quantizable:
             node = self.graph.by_name[name]
             kinds.setdefault((node.operator, node.kind), set()).add(name)
-        found = set()
+        profitable = set()
         for names in kinds.values():
-            found |= names & set(self._quantized([other for other in quantizable if other not in names], "smart"))
-        return found
+            profitable |= names & set(self._quantized([other for other in quantizable if other not in names], "smart"))
+        return profitable
 
     def _quantized(self, excluded: list[str], mode: str) -> list[str]:
-        """The nodes that MXNet quantizes when it may quantize all but these."""
+        """Return the nodes that MXNet quantizes when these are excluded."""
         names = {node.name for node in Graph(self._pass(excluded, mode)[0]).in_order()}
         return [node.name for node in self.graph.in_order() if f"quantized_{node.name}" in names]
 
     def _pass(self, excluded: list[str], mode: str) -> tuple[Any, list[str]]:
-        """MXNet's own pass: the quantized graph, and the tensors whose ranges it asks for."""
+        """Run MXNet's own pass. Return the quantized graph, and the tensors whose ranges it needs."""
         from mxnet.contrib.quantization import _quantize_symbol
 
         symbol, tensors = _quantize_symbol(

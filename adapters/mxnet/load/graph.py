@@ -1,4 +1,4 @@
-"""The graph of a symbol, after oneDNN's subgraphs were put in: what reads and writes what."""
+"""The nodes of a symbol with oneDNN's subgraphs, and their readers and writers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Node:
 
     Attributes:
         index: its place in the graph.
-        name: its own.
-        operator: what runs, such as `_sg_mkldnn_conv`.
-        inputs: what it reads: node and number of the output.
+        name: its name.
+        operator: the operator that runs, such as `_sg_mkldnn_conv`.
+        inputs: the index of each node that it reads, and the number of its output.
         attributes: its settings.
-        inner: the nodes that were fused into it: their kinds, by name.
-        settings: those of the nodes that were fused into it, by kind.
+        inner: kinds of the nodes that were fused into it, by name.
+        settings: settings of the nodes that were fused into it, by kind.
     """
 
     index: int
@@ -34,17 +34,17 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """What it computes, in words of whoever wrote the model: the first of what was fused."""
+        """Return the operator that the user wrote: the first of those that were fused."""
         return next(iter(self.inner.values()), self.operator)
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The names that it had in the user's graph."""
+        """Return the names of the node in the user's graph."""
         return tuple(self.inner) or (self.name,)
 
 
 class Graph:
-    """Nodes by place and by name, and who reads them."""
+    """Nodes by index and by name, and their readers."""
 
     def __init__(self, symbol: Any) -> None:
         graph = json.loads(symbol.tojson())
@@ -66,35 +66,35 @@ class Graph:
         self._tensors = {name for names in self._outputs.values() for name in names}
 
     def outputs(self, node: Node) -> list[str]:
-        """The names of what a node writes, for others to read."""
+        """Return the names of the tensors that a node writes for others to read."""
         return self._outputs.get(node.name, [])
 
     def tensor(self, at: int, output: int = 0) -> str:
-        """The name of what a node writes, or of a variable."""
+        """Return the name of a node's output, or of a variable."""
         if at in self.variables:
             return self.variables[at]
         return self.outputs(self.nodes[at])[output]
 
-    def knows(self, tensor: str) -> bool:
-        """Whether there is a tensor of this name."""
+    def has_tensor(self, tensor: str) -> bool:
+        """Return True if there is a tensor of this name."""
         return tensor in self._tensors
 
     def reads(self, node: Node, constants: Container[str]) -> list[str]:
-        """The tensors that a node reads, without parameters."""
+        """Return the tensors that a node reads, without parameters."""
         names = dict.fromkeys(self.tensor(at, output) for at, output in node.inputs)
         return [name for name in names if name not in constants]
 
     def in_order(self) -> Iterator[Node]:
-        """All nodes that compute."""
+        """Return all nodes that compute."""
         return iter(self.nodes.values())
 
 
 def _outputs(symbol: Any) -> dict[str, list[str]]:
     inner = symbol.get_internals()
-    found: dict[str, list[str]] = {}
+    outputs: dict[str, list[str]] = {}
     for at, name in enumerate(inner.list_outputs()):
-        found.setdefault(inner[at].name, []).append(name)
-    return found
+        outputs.setdefault(inner[at].name, []).append(name)
+    return outputs
 
 
 def _node(index: int, node: PlainDict) -> Node:

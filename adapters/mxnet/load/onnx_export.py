@@ -1,6 +1,7 @@
-"""A road out of MXNet: the float model as an ONNX file, compared with what it was made from.
+"""Write a float MXNet model as an ONNX file, and compare both.
 
-MXNet's own exporter does it. It was written for an onnx that had a module `mapping`, which it is given while it runs.
+MXNet's own exporter does it. It needs the module `onnx.mapping` of older versions, which it gets while it runs.
+
 """
 
 from __future__ import annotations
@@ -16,28 +17,34 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters.data import match_inputs
-from quaver.adapters.mxnet.load.network import Network, take_in
+from quaver.adapters.mxnet.load.network import Network, load_network
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.errors import ModelError
 from quaver.files.temporary import temporary_folder
 from quaver.types import Feed, ModelLike
 
-# The exporter's newest set of operators, and the file format that goes with it.
-OPSET, FORMAT = 13, 8
-# How far the ONNX model may be from MXNet's, as a part of the largest output.
-DRIFT = 1e-3
+# The newest opset of the exporter, and the IR version for it.
+OPSET, IR_VERSION = 13, 8
+# Largest difference between both models, as a part of the largest output: other kernels round differently. Judgement.
+MAX_DIFFERENCE = 1e-3
 
 
 def to_onnx(model: ModelLike, path: str | os.PathLike[str], example: Any) -> Path:
-    """Write a float model of MXNet as an ONNX file, for `quaver.fit` and any other runtime.
+    """Write a float MXNet model as an ONNX file, for `quaver.fit` and any other runtime.
 
     Args:
-        model: in any form that `quaver.fit` takes.
-        path: of the file.
-        example: one batch, in any form of calibration data. It says which shapes inputs have (the first axis stays
-            open), and both models are run on it: `ModelError` if they do not agree.
+        model: in any form that `quaver.fit` accepts.
+        path: path of the file.
+        example: one batch, in any form of calibration data. It gives the shapes of inputs (the first axis stays open),
+            and both models are run on it.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ModelError: if the outputs of both models differ.
     """
-    network, target = take_in(model), Path(path).expanduser()
+    network, target = load_network(model), Path(path).expanduser()
     feed = match_inputs(example, network.inputs, "the example")
     with temporary_folder() as folder:
         written = _exported(network, feed, folder / "model.onnx")
@@ -53,7 +60,7 @@ def _exported(network: Network, feed: Feed, path: Path) -> bytes:
     mx = import_mxnet()
     names = [name for name in network.symbol.list_arguments() if name in feed]
     shapes = [feed[name].shape for name in names]
-    with _mapping():
+    with _onnx_mapping_module():
         try:
             mx.onnx.export_model(
                 network.symbol,
@@ -65,13 +72,13 @@ def _exported(network: Network, feed: Feed, path: Path) -> bytes:
                 dynamic_input_shapes=[("batch", *shape[1:]) for shape in shapes],
             )
         except Exception as error:
-            told = str(error).strip().partition("\n")[0][:200]
-            raise ModelError(f"MXNet's exporter cannot write the model as ONNX: {told}") from error
+            reason = str(error).strip().partition("\n")[0][:200]
+            raise ModelError(f"MXNet's exporter cannot write the model as ONNX: {reason}") from error
     proto = onnx.load(path)
-    proto.ir_version = FORMAT
-    taken = [value for value in proto.graph.input if value.name in feed]  # it lists parameters there as well
+    proto.ir_version = IR_VERSION
+    inputs = [value for value in proto.graph.input if value.name in feed]  # the exporter also lists parameters
     del proto.graph.input[:]
-    proto.graph.input.extend(taken)
+    proto.graph.input.extend(inputs)
     del proto.opset_import[:]
     proto.opset_import.add(domain="", version=OPSET)
     return bytes(proto.SerializeToString())
@@ -89,17 +96,17 @@ def _compare(network: Network, feed: Feed, written: bytes) -> None:
         zip(expected, session.run(None, {name: feed[name] for name in names}), strict=True)
     ):
         scale = float(np.max(np.abs(ours), initial=1e-6))
-        drift = float(np.max(np.abs(ours - theirs), initial=0.0)) / scale if ours.shape == theirs.shape else np.inf
-        if not drift <= DRIFT:
+        difference = float(np.max(np.abs(ours - theirs), initial=0.0)) / scale if ours.shape == theirs.shape else np.inf
+        if not difference <= MAX_DIFFERENCE:
             raise ModelError(
-                f"output {at} of the ONNX model is off from MXNet's by {drift:.2%} of its largest value: "
-                "MXNet's exporter got an operator wrong"
+                f"output {at} of the ONNX model differs from MXNet's by {difference:.2%} of its largest value: "
+                "MXNet's exporter writes an operator wrongly"
             )
 
 
 @contextlib.contextmanager
-def _mapping() -> Iterator[None]:
-    """The module that onnx once had, with the types that numpy knows."""
+def _onnx_mapping_module() -> Iterator[None]:
+    """Provide the module `onnx.mapping` of older versions, with the types that numpy has."""
     import onnx
     from onnx import helper
 
@@ -107,10 +114,10 @@ def _mapping() -> Iterator[None]:
         yield
         return
     module: Any = types.ModuleType("onnx.mapping")
-    known = range(1, 14)
+    codes = range(1, 14)
     text = onnx.TensorProto.STRING
-    module.TENSOR_TYPE_TO_NP_TYPE = {one: helper.tensor_dtype_to_np_dtype(one) for one in known if one != text}
-    module.NP_TYPE_TO_TENSOR_TYPE = {kind: one for one, kind in module.TENSOR_TYPE_TO_NP_TYPE.items()}
+    module.TENSOR_TYPE_TO_NP_TYPE = {code: helper.tensor_dtype_to_np_dtype(code) for code in codes if code != text}
+    module.NP_TYPE_TO_TENSOR_TYPE = {kind: code for code, kind in module.TENSOR_TYPE_TO_NP_TYPE.items()}
     sys.modules["onnx.mapping"] = module
     setattr(onnx, "mapping", module)  # noqa: B010 - mypy knows no such attribute
     try:

@@ -1,4 +1,4 @@
-"""The forms in which a model of MXNet comes, told apart without importing it."""
+"""The forms of an MXNet model, recognized without importing MXNet."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ACCEPTED_FORMS = (
 )
 SYMBOL = "-symbol.json"
 PARAMS = ".params"
-# How a file of parameters begins.
-MARK = (0x112).to_bytes(8, "little")
+# The first bytes of a parameter file.
+MAGIC = (0x112).to_bytes(8, "little")
 _EPOCH = re.compile(r"-\d{4,}$")
 
 
 def accepts(model: ModelLike) -> bool:
-    """Whether this is one of the forms."""
+    """Return True if this is one of the forms."""
     if isinstance(model, str | os.PathLike):
         path = os.fspath(model)
         return path.endswith((SYMBOL, PARAMS)) or Path(path + SYMBOL).is_file()
     if isinstance(model, bytes):
-        return model.startswith(MARK)
+        return model.startswith(MAGIC)
     if isinstance(model, tuple):
         return len(model) == 3 and _is_of_mxnet(model[0])
     return _is_of_mxnet(model)
@@ -39,42 +39,42 @@ def _is_of_mxnet(thing: Any) -> bool:
     return any(base.__module__.partition(".")[0] == "mxnet" for base in type(thing).__mro__)
 
 
-def pair(model: str | os.PathLike[str]) -> tuple[Path | None, Path]:
-    """The files of symbol and parameters that a path means; no symbol where the parameters hold it."""
+def find_files(model: str | os.PathLike[str]) -> tuple[Path | None, Path]:
+    """Return the files of symbol and parameters for a path; no symbol where the parameters contain it."""
     path = Path(os.fspath(model))
     if path.name.endswith(PARAMS):
-        _exists(path)
+        _check_exists(path)
         symbol = path.with_name(_EPOCH.sub("", path.name.removesuffix(PARAMS)) + SYMBOL)
         return (symbol if symbol.is_file() else None), path
     prefix = path.name.removesuffix(SYMBOL)
     symbol = path.with_name(prefix + SYMBOL)
-    _exists(symbol)
+    _check_exists(symbol)
     epochs = sorted(
-        found
-        for found in symbol.parent.glob("*" + PARAMS)
-        if _EPOCH.sub("", found.name.removesuffix(PARAMS)) == prefix and _EPOCH.search(found.name.removesuffix(PARAMS))
+        file
+        for file in symbol.parent.glob("*" + PARAMS)
+        if _EPOCH.sub("", file.name.removesuffix(PARAMS)) == prefix and _EPOCH.search(file.name.removesuffix(PARAMS))
     )
     if not epochs:
-        raise ModelError(f"there is {str(symbol)!r}, but no {prefix}-0000.params beside it")
+        raise ModelError(f"there is {str(symbol)!r}, but no {prefix}-0000.params next to it")
     return symbol, epochs[-1]
 
 
-def _exists(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     if not path.is_file():
         raise ModelError(f"no model at {str(path)!r}")
 
 
-INSTALL = "pip install quaver[mxnet] (in an environment of its own: MXNet does not know numpy 2)"
+INSTALL = "pip install quaver[mxnet] (in an environment of its own: MXNet does not support numpy 2)"
 
 
 def import_mxnet() -> Any:
-    """The package. `numpy.bool`, which went with numpy 1.24 and is asked for by this import, is given back before.
+    """Return the package, imported with `numpy.bool` in place, which MXNet needs and numpy 1.24 removed.
 
-    After this a plain `import mxnet` works beside any numpy before 2. With an older numpy it works without this, too.
+    After this a plain `import mxnet` works with any numpy before 2.
     """
     if "mxnet" not in sys.modules:
         _prepare()
-    # It says on every start of a session that oneDNN is used.
+    # Otherwise MXNet prints a line about oneDNN whenever a session starts.
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")
     import mxnet
 
@@ -87,6 +87,6 @@ def _prepare() -> None:
     import numpy
 
     if int(numpy.__version__.partition(".")[0]) >= 2:
-        raise ModelError(f"MXNet cannot be imported beside numpy {numpy.__version__}: {INSTALL}")
+        raise ModelError(f"MXNet cannot be imported with numpy {numpy.__version__}: {INSTALL}")
     if "bool" not in numpy.__dict__:
         numpy.bool = numpy.bool_  # type: ignore[attr-defined,misc,unused-ignore]

@@ -1,4 +1,4 @@
-"""The model object that eval_func gets."""
+"""The MXNet model object that eval_func gets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from quaver.adapters.data import InputSpec
 from quaver.adapters.model import Model
-from quaver.adapters.mxnet.load.network import SYMBOL_ENTRY, Network, symbol_text, take_in
+from quaver.adapters.mxnet.load.network import SYMBOL_ENTRY, Network, load_network, symbol_text
 from quaver.adapters.mxnet.load.sources import import_mxnet
 from quaver.adapters.mxnet.run import worker_thread as engine
 from quaver.adapters.mxnet.run.session import Session
@@ -28,7 +28,7 @@ _KINDS = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64", "b
 
 
 def file_chunks(arrays: PlainMapping) -> Iterator[bytes | memoryview]:
-    """The bytes of a file that holds these arrays, in this order."""
+    """Yield the bytes of a parameter file that holds these arrays, in this order."""
     yield struct.pack("<QQQ", _LIST, 0, len(arrays))
     for array in arrays.values():
         values = np.ascontiguousarray(array.asnumpy() if hasattr(array, "asnumpy") else array)
@@ -41,7 +41,7 @@ def file_chunks(arrays: PlainMapping) -> Iterator[bytes | memoryview]:
 
 
 def file_size(arrays: PlainMapping) -> int:
-    """How long that file is."""
+    """Return the size of that file."""
     size = 32
     for name, array in arrays.items():
         size += len(_header(array)) + math.prod(array.shape) * np.dtype(array.dtype).itemsize + 8 + len(name.encode())
@@ -54,14 +54,14 @@ def _header(array: Array | Any) -> bytes:
     return struct.pack("<Ii", _ARRAY, _DENSE) + shape + struct.pack("<iii", _CPU, 0, kind)
 
 
-# The attribute of a graph that says where the model comes from.
+# The graph attribute that holds the provenance.
 PROVENANCE = "quaver.provenance"
 
 
 class MXNetModel(Model):
-    """A symbol with its parameters. Called with NDArrays it gives NDArrays, as a Gluon block does.
+    """A symbol with its parameters. Called with NDArrays it returns NDArrays, as a Gluon block does.
 
-    Its file is one of MXNet's parameters that holds the graph, too; `export` writes the usual two.
+    Its file is one of MXNet's parameters that also holds the graph; `export` writes the usual two.
     """
 
     suffix = ".params"
@@ -77,14 +77,14 @@ class MXNetModel(Model):
         return list(self.session.run(feed))
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
-        found = super().__call__(*args, **inputs)
+        outputs = super().__call__(*args, **inputs)
         if not any(hasattr(value, "asnumpy") for value in (*args, *inputs.values())):
-            return found
+            return outputs
         arrays = import_mxnet().nd
         return (
-            [arrays.array(one, dtype=one.dtype) for one in found]
-            if isinstance(found, list)
-            else arrays.array(found, dtype=found.dtype)
+            [arrays.array(output, dtype=output.dtype) for output in outputs]
+            if isinstance(outputs, list)
+            else arrays.array(outputs, dtype=outputs.dtype)
         )
 
     forward = __call__
@@ -94,17 +94,17 @@ class MXNetModel(Model):
 
     @property
     def symbol(self) -> Any:
-        """The graph, with the subgraphs that oneDNN runs."""
+        """Return the graph, with the subgraphs that oneDNN runs."""
         return self._network.symbol
 
     @property
     def model(self) -> tuple[Any, PlainDict, PlainDict]:
-        """(symbol, arg_params, aux_params), as MXNet's own functions take them."""
+        """Return (symbol, arg_params, aux_params), as MXNet's own functions take them."""
         return self._network.symbol, dict(self._network.args), dict(self._network.aux)
 
     @property
     def block(self) -> Any:
-        """The model as a Gluon block."""
+        """Return the model as a Gluon block."""
         mx = import_mxnet()
         block = mx.gluon.SymbolBlock(self._network.symbol, [mx.sym.var(spec.name) for spec in self._inputs])
         values = self._network.parameters
@@ -129,7 +129,7 @@ class MXNetModel(Model):
     def save(self, path: str | Path) -> Path:
         if str(path).endswith(".json"):
             raise BuildError(
-                f"{str(path)!r} would hold the graph alone: `save` writes one file, such as 'model.params', and "
+                f"{str(path)!r} would hold only the graph: `save` writes one file, such as 'model.params', and "
                 "`model.export(prefix)` both files, of graph and parameters"
             )
         return super().save(path)
@@ -149,20 +149,20 @@ class MXNetModel(Model):
         return {SYMBOL_ENTRY: np.frombuffer(self._json(provenance).encode(), np.uint8), **self._named()}
 
     def _named(self) -> PlainDict:
-        """Parameters as files name them, in one order."""
+        """Return the parameters by their names in files, sorted."""
         kinds = ("arg", self._network.args), ("aux", self._network.aux)
         return {f"{kind}:{name}": values[name] for kind, values in kinds for name in sorted(values)}
 
     def _json(self, provenance: Mapping[str, str]) -> str:
         graph = json.loads(self._network.symbol.tojson())
-        if provenance:  # an attribute of the whole graph, which MXNet reads over
+        if provenance:  # an attribute of the whole graph, which MXNet ignores
             graph.setdefault("attrs", {})[PROVENANCE] = ["str", json.dumps(dict(provenance), sort_keys=True)]
         return json.dumps(graph, sort_keys=True, separators=(",", ":"))
 
 
-def loaded(path: Path, inputs: Sequence[InputSpec] | None, threads: int) -> MXNetModel:
-    """Return a model that was read from a file, with inputs as the float model has them, if those are given."""
-    network = take_in(path)
+def load_saved_model(path: Path, inputs: Sequence[InputSpec] | None, threads: int) -> MXNetModel:
+    """Return a model from a file, with the inputs of the float model if they are given."""
+    network = load_network(path)
     if inputs is not None:
         network = Network(network.symbol, network.args, network.aux, tuple(inputs))
     model = MXNetModel(network, threads)
@@ -171,7 +171,7 @@ def loaded(path: Path, inputs: Sequence[InputSpec] | None, threads: int) -> MXNe
 
 
 def _properties(path: Path) -> dict[str, str]:
-    """Return the provenance in the graph of a file; nothing if there is none."""
+    """Return the provenance in the graph of a file; empty if there is none."""
     try:
         stored = json.loads(symbol_text(path)).get("attrs", {}).get(PROVENANCE)
         properties = json.loads(stored[1]) if stored else {}

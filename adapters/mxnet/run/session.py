@@ -1,4 +1,4 @@
-"""A graph that runs: bound to its parameters, and bound anew when inputs of another shape come."""
+"""A graph bound to its parameters, which is bound again for inputs of another shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaver.types import Array, Feed, PlainMapping
 
 
 class Session:
-    """Runs a symbol on feeds. Inputs are what the parameters leave over."""
+    """Runs a symbol on feeds. Its inputs are the arguments that are no parameters."""
 
     def __init__(self, symbol: Any, parameters: PlainMapping, threads: int = 0) -> None:
         self._mx = import_mxnet()
@@ -31,12 +31,12 @@ class Session:
         self.executor: Any = None
 
     def run(self, feed: Feed) -> list[Array]:
-        """All outputs, as arrays of their own."""
+        """Run a feed, and return copies of all outputs."""
         with self._lock:
             return [output.asnumpy() for output in self.forward(feed)]
 
     def forward(self, feed: PlainMapping) -> list[Any]:
-        """All outputs, in memory that the next run uses again. They may not be computed yet."""
+        """Start a run. Return all outputs, whose memory the next run uses again, and which may not be computed yet."""
         use_threads(self._threads)
         arrays = {name: feed[name] for name in self._inputs}
         shapes = {name: tuple(array.shape) for name, array in arrays.items()}
@@ -54,30 +54,32 @@ class Session:
         try:
             self.executor = self.symbol.bind(cpu, {**self._args, **places}, aux_states=self._aux, grad_req="null")
         except self._mx.base.MXNetError as error:
-            told = str(error).strip().splitlines()[-1]
-            raise BuildError(f"MXNet cannot load the model: {told[:300]}") from error
+            reason = str(error).strip().splitlines()[-1]
+            raise BuildError(f"MXNet cannot load the model: {reason[:300]}") from error
 
 
-def shown(symbol: Any, tensors: Sequence[str]) -> Any:
-    """The same graph that gives these tensors first, and then its outputs."""
+def with_first_outputs(symbol: Any, tensors: Sequence[str]) -> Any:
+    """Return the graph with these tensors as its first outputs, before its own."""
     inner = symbol.get_internals()
     return import_mxnet().sym.Group([*(inner[name] for name in tensors), symbol])
 
 
 class Calibrator(StreamingCalibrator):
-    """The float model, with these tensors as its outputs."""
+    """Runs the float model with these tensors as its outputs."""
 
     def __init__(self, builder: Builder, threads: int) -> None:
-        names = builder.needed()
+        names = builder.tensors_to_calibrate()
         super().__init__(builder.network.inputs, names)
         self._graph = builder.graph
-        self._given = {spec.name for spec in builder.network.inputs}
-        self._shown = [name for name in names if name not in self._given]
-        self._session = Session(shown(builder.network.symbol, self._shown), builder.network.parameters, threads)
+        self._input_names = {spec.name for spec in builder.network.inputs}
+        self._outputs = [name for name in names if name not in self._input_names]
+        self._session = Session(
+            with_first_outputs(builder.network.symbol, self._outputs), builder.network.parameters, threads
+        )
 
     def values(self, feed: Feed) -> Values:
-        found = dict(zip(self._shown, self._session.run(feed), strict=False))
-        return [(name, feed[name] if name in self._given else found[name]) for name in self.tensors]
+        outputs = dict(zip(self._outputs, self._session.run(feed), strict=False))
+        return [(name, feed[name] if name in self._input_names else outputs[name]) for name in self.tensors]
 
     def origin_of(self, tensor: str) -> str:
-        return "an input" if tensor in self._given else "inside the model"
+        return "an input" if tensor in self._input_names else "inside the model"
