@@ -30,9 +30,9 @@ from quaver.diagnosis.histogram_file import HISTOGRAMS_FILE, as_arrays
 from quaver.diagnosis.recorder import OpRecord, Recorder
 from quaver.diagnosis.statistics.weights import WeightHistogram, WeightRow, WeightShape, histogram, shape_of, summarize
 from quaver.diagnosis.tables import ActivationRow, LayerRow, worst_first
-from quaver.diagnosis.text import percent
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
+from quaver.formatting import percent
 from quaver.introspection import ActivationContext, OpContext, OpWeight, UntunedOp
 from quaver.ops import FP32, INT8, Op, Precision, QuantConfig
 from quaver.space import TuningSpace

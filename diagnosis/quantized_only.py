@@ -13,9 +13,9 @@ from quaver.diagnosis.recorder import OpRecord
 from quaver.diagnosis.statistics.errors import ModelFigures
 from quaver.diagnosis.statistics.integers import IntegerCounts, QuantizedTensorRow, QuantizedWeightRow, tensor_row
 from quaver.diagnosis.tables import LayerRow
-from quaver.diagnosis.text import percent
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
+from quaver.formatting import percent
 from quaver.introspection import OpContext, QuantizedOp, QuantizedPair
 from quaver.ops import INT8
 from quaver.types import PlainDict, PlainMapping

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from quaver.criterion import Criterion
 from quaver.limit import loss_phrase, loss_range, loss_text
@@ -140,3 +141,30 @@ def probability(value: float) -> str:
     if percentage > 99:
         return "above 99 %"
     return f"{percentage:.0f} %" if percentage >= 1 else "below 1 %"
+
+
+def percent(part: float) -> str:
+    """Return a part of a whole as a percentage; a squared error over the squared signal may exceed 100 %."""
+    if math.isnan(part):
+        return "an unknown part"
+    if math.isinf(part):
+        return "infinitely many %"
+    if part < 0.001:
+        return f"{part * 100:.2g} %"
+    return f"{part * 100:.0f} %" if part >= 0.1 else f"{part * 100:.1f} %"
+
+
+def number(value: float) -> str:
+    """Return a number with three digits."""
+    return f"{value:.3g}"
+
+
+def times(ratio: float) -> str:
+    """Return a ratio in words: "12 times", "1.5 times"."""
+    return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
+
+
+def first_names(names: Sequence[str], limit: int = 3) -> str:
+    """Return the first names, and how many more there are: "a, b, c and 2 more"."""
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

@@ -13,7 +13,7 @@ from quaver.diagnosis.causes.op_evidence import OpEvidence
 from quaver.diagnosis.causes.registry import Stage, op_cause
 from quaver.diagnosis.statistics.activations import Activation
 from quaver.diagnosis.statistics.cells import Doubles
-from quaver.diagnosis.text import listed, number, percent, times
+from quaver.formatting import first_names, number, percent, times
 from quaver.introspection import ActivationContext
 from quaver.mask_values import FAR, FAR_STEPS, PLACES, STEPS
 
@@ -126,7 +126,7 @@ def few_samples(op: OpEvidence) -> Iterator[Cause]:
         numbers = _outlier_samples(activation, op.samples)
         if numbers is None or max(map(abs, tensor.parameters.limits)) < activation.reach / 2:
             continue
-        who = f"{len(numbers)} of {op.samples} samples (numbers {listed(numbers)}) set"
+        who = f"{len(numbers)} of {op.samples} samples (numbers {first_names(numbers)}) set"
         who = who if len(numbers) > 1 else f"1 of {op.samples} samples, number {numbers[0]}, sets"
         sentence = (
             f"{who} the range of its {which}, which reaches {number(activation.reach)}; half of the samples stay below "
@@ -192,7 +192,9 @@ def clipped(op: OpEvidence) -> Iterator[Cause]:
         elif _outlier(activation, (activation.high - activation.low) / tensor.parameters.steps) is not None:
             before = "The full range would leave the other channels too few steps: "
         elif (numbers := _outlier_samples(activation, op.samples)) is not None:
-            before = f"Only sample number {listed(numbers)} goes beyond half of that: if it is not typical, ignore this"
+            before = (
+                f"Only sample number {first_names(numbers)} exceeds half of that: if it is not typical, ignore this"
+            )
             remedies = []
         else:
             remedies.insert(0, calibrate_by(_deciding(op, tensor), "minmax", "calibrate by minmax"))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from quaver.diagnosis.causes.base import Rules
-from quaver.diagnosis.text import listed
+from quaver.formatting import first_names
 from quaver.ops import DETAILS, FP32, MODES, Op, OpConfig
 from quaver.space import TuningSpace
 from quaver.types import PlainDict
@@ -97,7 +97,7 @@ class AllowedChoices:
                 refused = f"Your rules do not allow to {_alternatives(forbidden)}. " if forbidden else ""
                 words = refused + _capital(before + remedy.words)
                 return words, {name: self._rule(name, constraint) for name, constraint in remedy.constraints.items()}
-            why = f" (those for {listed(blocking)})" if len(remedy.constraints) > 1 else ""
+            why = f" (those for {first_names(blocking)})" if len(remedy.constraints) > 1 else ""
             forbidden.append(f"{remedy.words}{why}")
         sentence = _capital(before.rstrip(" ,.:;").removesuffix(", or"))
         if not forbidden:

@@ -12,7 +12,7 @@ from quaver.diagnosis.causes.op_evidence import BAD_ERROR, OpEvidence
 from quaver.diagnosis.causes.registry import Stage, op_cause
 from quaver.diagnosis.statistics.cells import Doubles
 from quaver.diagnosis.statistics.weights import WeightShape
-from quaver.diagnosis.text import number, percent, times
+from quaver.formatting import number, percent, times
 
 # Judgement: the weight is to blame if rounding it alone makes this part of a bad error and this part of the op's error.
 MIN_PART_OF_BAD, MIN_PART_OF_ERROR = 0.5, 0.2

@@ -8,7 +8,7 @@ from quaver.diagnosis.causes.advice import repair, run_in_mode
 from quaver.diagnosis.causes.base import Cause
 from quaver.diagnosis.causes.op_evidence import BAD_ERROR, Improvement, OpEvidence
 from quaver.diagnosis.causes.registry import Stage, op_cause
-from quaver.diagnosis.text import percent
+from quaver.formatting import percent
 from quaver.repairs import name_of
 
 # Judgement: a repair or a mode is worth a line if it divides the op's own error by more than this.

@@ -9,8 +9,7 @@ from quaver.diagnosis.causes.advice import to_fp32
 from quaver.diagnosis.causes.base import Cause
 from quaver.diagnosis.causes.op_evidence import ModelEvidence, OpEvidence
 from quaver.diagnosis.causes.registry import Stage, model_cause, op_cause
-from quaver.diagnosis.text import listed, number, percent
-from quaver.formatting import milliseconds
+from quaver.formatting import first_names, milliseconds, number, percent
 
 # An op is slower if all three hold; smaller differences are noise of the profiler. Judgement: the ratio, the
 # seconds, and the part of the whole float model's time.
@@ -77,7 +76,7 @@ def amplified(model: ModelEvidence) -> Iterator[Cause]:
             sentence = (
                 f"its error in the running model is {percent(now)} of its output's power, but at most "
                 f"{percent(largest)} at the ops before it, and it adds {percent(own)}: the float functions in between "
-                f"({listed(list(context.between), 6)}) amplify the error."
+                f"({first_names(list(context.between), 6)}) amplify the error."
             )
             names = [name for name in _quantized_ops_before(op, model.ops) if name != op.name]
             remedy = to_fp32(names, "keep the ops before it in fp32")

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 
-from quaver.formatting import MAX_SECONDS, MISSING, file_size, milliseconds, printable
-from quaver.formatting import duration as long_duration
-from quaver.formatting import last_line as whole_last_line
+from quaver import formatting
+from quaver.formatting import MAX_SECONDS, MISSING, file_size, first_names, milliseconds, printable
 from quaver.ops import OpConfig
 
 # Judgement: characters of a name that are shown; the middle of a longer one is left out.
@@ -40,7 +39,7 @@ def duration(seconds: float | None) -> str:
     """Return a duration, in ms or µs below one second; a dash for one that cannot have been measured."""
     if seconds is None or not 0 <= seconds < MAX_SECONDS:
         return MISSING
-    return milliseconds(seconds * 1e3) if seconds < 0.9995 else long_duration(seconds)
+    return milliseconds(seconds * 1e3) if seconds < 0.9995 else formatting.duration(seconds)
 
 
 def size(count: int | None) -> str:
@@ -52,15 +51,14 @@ def percent(part: float | None) -> str:
     """Return a part of a whole as a percentage; a dash if it is not known."""
     if part is None or not math.isfinite(part):
         return MISSING
-    return f"{part * 100:.3g} %" if part < 0.1 else f"{part * 100:.0f} %"
+    return formatting.percent(part)
 
 
 def listed(names: list[str], limit: int = 3, name_limit: int = 40) -> str:
     """Return the first names, and how many more there are."""
-    more = len(names) - limit
-    return ", ".join(name(entry, name_limit) for entry in names[:limit]) + (f" and {more} more" if more > 0 else "")
+    return first_names([name(entry, name_limit) for entry in names], limit)
 
 
 def last_line(error: str | None) -> str:
     """Return the last line of a traceback."""
-    return name(whole_last_line(error), MAX_ERROR)
+    return name(formatting.last_line(error), MAX_ERROR)
