@@ -99,7 +99,9 @@ def check_strategy(strategy: str | type[Strategy] | Strategy) -> None:
     name = make().name or type(make()).__name__
     with global_rng_restored():
         # Packages that a strategy imports on first use may draw random numbers, which is not its fault.
-        _run(name, make, "when it is closed after its first trial", SimulatedModel(ops=4), 1, imports=True)
+        _run(
+            name, make, "when it is closed after its first trial", SimulatedModel(ops=4), _Conditions(1, may_draw=True)
+        )
         for number, (where, model) in enumerate(_models().items()):
             trials = _run(name, make, where, model)
             assert trials, f"strategy {name}, {where}, proposes nothing"
@@ -146,17 +148,33 @@ class _Arbitrary(SimulatedModel):
         return self.baseline * random.Random(f"{self.seed} {config.fingerprint}").choice([0.5, 0.9, 1.0])
 
 
+@dataclass(frozen=True)
+class _Conditions:
+    """Settings of a checked run.
+
+    Attributes:
+        max_trials: largest number of trials; None runs to the worst case.
+        may_draw: True if the shared random generators may change, because packages are imported.
+        objective: objective that the strategy sees.
+        target_budget: a target budget in place of the criterion.
+    """
+
+    max_trials: int | None = None
+    may_draw: bool = False
+    objective: str = "latency"
+    target_budget: TargetBudget | None = None
+
+
 def _run(
     name: str,
     make: Callable[[], Strategy],
     where: str,
     model: SimulatedModel,
-    max_trials: int | None = None,
-    imports: bool = False,
-    objective: str = "latency",
-    target_budget: TargetBudget | None = None,
+    conditions: _Conditions | None = None,
 ) -> list[Trial]:
     """Drive a strategy to its end or to its worst case, and check what it does."""
+    conditions = conditions or _Conditions()
+    objective, target_budget = conditions.objective, conditions.target_budget
     instance = make()
     before = state_of(instance)
     strategy = make_strategy(instance)
@@ -175,7 +193,7 @@ def _run(
             StrictStrategy(strategy),
             model,
             None if target_budget is None else Criterion.within(target_budget),
-            max_trials=max_trials or trial_limit + 1,
+            max_trials=conditions.max_trials or trial_limit + 1,
             stop_at_first=False,
             seed=SEED,
             objective=objective,
@@ -185,7 +203,7 @@ def _run(
     except ContractViolation as violation:
         raise AssertionError(f"strategy {name}, {where}: {violation}") from violation.__cause__
     assert space_contents(model.space) == contents, f"strategy {name}, {where}, changes the space"
-    assert imports or global_rng() == rng, (
+    assert conditions.may_draw or global_rng() == rng, (
         f"strategy {name}, {where}, uses the global random generators of `random` or numpy, which belong to the user; "
         "create a generator from `seed`"
     )
@@ -226,8 +244,8 @@ def _check_same(name: str, where: str, first_run: list[Trial], second_run: list[
 
 def _check_nested(name: str, make: Callable[[], Strategy]) -> None:
     where, model = "inside another strategy (`yield from`)", SimulatedModel(ops=12, culprits=4)
-    alone = _run(name, make, "on its own", model, DEFAULT_TRIALS, objective=OBJECTIVE)
-    nested = _run(name, lambda: _Outer(make), where, model, DEFAULT_TRIALS, objective=OBJECTIVE)
+    alone = _run(name, make, "on its own", model, _Conditions(DEFAULT_TRIALS, objective=OBJECTIVE))
+    nested = _run(name, lambda: _Outer(make), where, model, _Conditions(DEFAULT_TRIALS, objective=OBJECTIVE))
     assert [trial.config for trial in alone] == [trial.config for trial in nested], (
         f"strategy {name}, {where}, proposes other configurations than on its own with the same seed and answers; "
         "read `seed` and `objective` in `propose`, not before"
@@ -238,7 +256,8 @@ def _check_budget(name: str, make: Callable[[], Strategy]) -> None:
     """Check a strategy with a target budget instead of a criterion."""
     for target_budget in (TargetBudget(latency=0.6), TargetBudget(size=0.5), TargetBudget(0.7, 0.6)):
         where, model = f"with a {target_budget}", SimulatedModel(ops=12, culprits=2)
-        trials = _run(name, make, where, model, DEFAULT_TRIALS, objective="accuracy", target_budget=target_budget)
+        conditions = _Conditions(DEFAULT_TRIALS, objective="accuracy", target_budget=target_budget)
+        trials = _run(name, make, where, model, conditions)
         assert any(trial.met for trial in trials), f"strategy {name}, {where}, proposes nothing within it"
 
 

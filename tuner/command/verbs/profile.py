@@ -6,12 +6,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quaver import formatting
 from quaver.command import output, sentences, user_files
 from quaver.errors import SettingsError
 from quaver.formatting import milliseconds
+
+if TYPE_CHECKING:
+    from quaver.diagnosis import Profile
 
 DESCRIPTION = """\
 Time a model end to end and op by op, and optionally a second model beside it.
@@ -62,22 +65,9 @@ def run(args: argparse.Namespace) -> int:
     """Time the model and print the table, or write a cost model."""
     if args.save is not None or args.board is not None:
         return _save(args)
-    if args.target is not None:
-        raise SettingsError("--target needs --save: it names the machine in the cost model")
-    if args.rows < 0:
-        raise SettingsError(f"--rows takes a number of ops, or 0 for all, not {args.rows}")
-    if (args.history is None) != (args.trial is None):
-        raise SettingsError("pass --history and --trial together: a run and the number of a trial")
-    if args.against is not None and args.history is not None:
-        raise SettingsError("pass --against or --history, not both")
-    if args.output is not None and Path(args.output).suffix.lower() not in (".csv", ".json"):
-        raise SettingsError(f"-o takes a file that ends in .csv or .json, not {args.output!r}")
-    if args.output is not None and not Path(args.output).parent.is_dir():
-        raise SettingsError(f"the folder {str(Path(args.output).parent)!r} of -o does not exist")
+    _check_arguments(args)
 
     import quaver
-    from quaver.api.display import tables
-    from quaver.api.display.diagnosis import folded
 
     profile = quaver.profile(
         args.model,
@@ -94,16 +84,49 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.write_json(profile.to_json())
         return 0
+    _print_table(profile, args.rows)
+    print()
+    _print_totals(profile)
+    if args.output is not None:
+        print(f"the full profile is in {sentences.path(Path(args.output))}")
+    return 0
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    if args.target is not None:
+        raise SettingsError("--target needs --save: it names the machine in the cost model")
+    if args.rows < 0:
+        raise SettingsError(f"--rows takes a number of ops, or 0 for all, not {args.rows}")
+    if (args.history is None) != (args.trial is None):
+        raise SettingsError("pass --history and --trial together: a run and the number of a trial")
+    if args.against is not None and args.history is not None:
+        raise SettingsError("pass --against or --history, not both")
+    if args.output is not None and Path(args.output).suffix.lower() not in (".csv", ".json"):
+        raise SettingsError(f"-o takes a file that ends in .csv or .json, not {args.output!r}")
+    if args.output is not None and not Path(args.output).parent.is_dir():
+        raise SettingsError(f"the folder {str(Path(args.output).parent)!r} of -o does not exist")
+
+
+def _print_table(profile: Profile, max_rows: int) -> None:
+    """Print the slowest ops; 0 prints all."""
+    from quaver.api.display import tables
+
     heads, rows = profile.table
-    shown = rows[: args.rows] if args.rows else rows
-    unit, factor = _unit(shown)
-    headings, cells = [head.replace("seconds", unit) for head in heads], [_cells(row, factor) for row in shown]
+    printed = rows[:max_rows] if max_rows else rows
+    unit, factor = _unit(printed)
+    headings, cells = [head.replace("seconds", unit) for head in heads], [_cells(row, factor) for row in printed]
     if sys.stdout.isatty():
         headings, cells = _narrow(headings, cells)
     tables.write(headings, cells, right=headings[2:])
-    if len(shown) < len(rows):
-        print(f"... and {len(rows) - len(shown)} more")
-    print()
+    if len(printed) < len(rows):
+        print(f"... and {len(rows) - len(printed)} more")
+
+
+def _print_totals(profile: Profile) -> None:
+    """Print the latency of each model, and their ratio."""
+    from quaver.api.display import tables
+    from quaver.api.display.diagnosis import folded
+
     for label, latency in (("first", profile.latency), ("against", profile.against)):
         if latency is not None:
             print(folded(_sentence(label if profile.against is not None else "latency", latency), indent=""))
@@ -112,9 +135,6 @@ def run(args: argparse.Namespace) -> int:
         tables.line("against / first: ", _ratio(ratio), " (slower)" if ratio > formatting.EVEN_LATENCY else "")
     if profile.how:
         print(folded(profile.how, indent=""))
-    if args.output is not None:
-        print(f"the full profile is in {sentences.path(Path(args.output))}")
-    return 0
 
 
 def _save(args: argparse.Namespace) -> int:
