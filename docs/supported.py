@@ -180,10 +180,10 @@ def _litert_tables() -> Iterator[str]:
     from quaver.adapters.litert.ops import units
 
     def listed(kinds: Iterable[str]) -> str:
-        return ", ".join(sorted(kind for kind in kinds if kind in units.KEYS))
+        return ", ".join(sorted(kind for kind in kinds if kind in units.QUANTIZER_NAMES))
 
     yield "| | op types |\n|---|---|"
-    yield f"| int8 by default | {listed({*units._WEIGHTY, *units._ELEMENTWISE, *units._PLAIN})} |"
+    yield f"| int8 by default | {listed({*units._WITH_WEIGHT, *units._ELEMENTWISE, *units._OTHER_KINDS})} |"
     others = "BATCH_MATMUL of two activations, arithmetic of a normalization"
     yield f"| offered, but fp32 by default | {listed(units._SLOW)}, {others} |"
     yield f"| one scale per channel or per tensor | {listed(units._CHANNELS)} |"
