@@ -1,4 +1,4 @@
-"""When to stop. Asked between trials, never in the middle of one."""
+"""The budget of a search: when to stop. It is checked between trials, never in the middle of one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quaver.errors import SettingsError
 
 
 class StopReason(enum.StrEnum):
-    """Why a run ended."""
+    """The reason that a run ended."""
 
     MET = "criterion met"
     NOTHING_LOST = "within the budget, and as accurate as fp32"
@@ -24,12 +24,13 @@ class StopReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to go on.
+    """The budget of a search.
 
     Attributes:
-        timeout: seconds. 0 stops at the first trial that meets the criterion; more keeps improving until used up. With
-            a ceiling for the model 0 stops at the first trial within it that loses nothing, or where the strategy ends.
-        max_trials: how many trials may be evaluated in all, those of earlier, resumed runs included.
+        timeout: seconds. 0 stops at the first trial that meets the criterion; a larger timeout keeps improving until it
+            is used up. With a target budget for the model, 0 stops at the first trial within it that loses nothing, or
+            when the strategy ends.
+        max_trials: the number of trials that may be evaluated in all, those of earlier, resumed runs included.
     """
 
     timeout: float = 0.0
@@ -46,7 +47,7 @@ class Budget:
             raise SettingsError(f"`max_trials` must be a whole number of at least 1, not {self.max_trials!r}")
 
     def spent(self, *, evaluated: int, seconds: float, met: bool) -> StopReason | None:
-        """The reason to stop now, if there is one."""
+        """Return the reason to stop now; None if there is none."""
         if met and self.timeout == 0:
             return StopReason.MET
         if self.timeout > 0 and seconds >= self.timeout:

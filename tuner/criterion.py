@@ -1,11 +1,10 @@
-"""When is a score good enough? A pure function of baseline and score, or of several of them."""
+"""The accuracy criterion: a pure function of the baseline and the scores of a model."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from quaver.errors import SettingsError
 from quaver.limit import Limit
@@ -19,23 +18,23 @@ from quaver.types import PlainMapping
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """How much worse than the fp32 baseline a model may be: every limit must be kept.
+    """The largest loss against the fp32 baseline that a model may have. Every limit must be kept.
 
-    A number is the limit of every metric that eval_func gives; a dict has one for each metric that is to be judged, and
-    the others are only shown. The loss of a trial is that of the limit it is furthest beyond, or nearest to: losses
-    are multiplied so that each limit lies at `allowed`, the largest of them: a strategy sees one loss and one limit.
+    A number is the limit of every metric that eval_func returns; a dict has a limit for each metric to be judged, and
+    the others are only shown. The loss of a trial is that of the limit that it exceeds most, or is nearest to. Losses
+    are scaled so that each limit is at `allowed`, the largest of them: a strategy sees one loss and one limit.
 
     Attributes:
-        relative: the loss allowed as a fraction of the baseline.
-        absolute: the loss allowed in units of the score, instead of `relative`; both may be given by metric.
-        higher_is_better: False for scores like perplexity or word error rate; may be given by metric.
-        ceiling: what the model may take. If it is given it decides alone what is met, and the allowed loss is only what
-            a search aims at.
-        slices: parts of the samples that are judged by themselves, too.
-        slice_limit: what a slice may lose, in the unit of its metric; by slice if only some are to be judged. None is
-            what the metric may lose on all samples.
-        confidence: demand to be so sure, between 0.5 and 1, that the loss on such data is within the limits. None lets
-            the score itself decide.
+        relative: the allowed loss as a fraction of the baseline.
+        absolute: the allowed loss in units of the score, instead of `relative`; both may be dicts by metric.
+        higher_is_better: False for scores like perplexity or word error rate; may be a dict by metric.
+        target_budget: the budget for the model. It alone decides what is met, and the allowed loss is only what a
+            search aims at.
+        slices: parts of the samples that are also judged by themselves.
+        slice_limit: the allowed loss of a slice, in the unit of its metric; a dict by slice if only some are judged.
+            None is the allowed loss on all samples.
+        confidence: the demanded confidence, between 0.5 and 1, that the loss on such data is within the limits. None
+            lets the score itself decide.
     """
 
     relative: float | Mapping[str, float] | None = 0.01
@@ -49,7 +48,7 @@ class Criterion:
     def __post_init__(self) -> None:
         by_metric = isinstance(self.relative, Mapping) and isinstance(self.absolute, Mapping)
         if (self.relative is None) == (self.absolute is None) and not by_metric:
-            raise SettingsError("give the accuracy criterion as `relative` or as `absolute`, one of the two")
+            raise SettingsError("pass the accuracy criterion as `relative` or as `absolute`, one of the two")
         for name in ("relative", "absolute", "slice_limit"):
             _check_limits(name, getattr(self, name))
         if by_metric:
@@ -75,9 +74,9 @@ class Criterion:
 
     @classmethod
     def from_settings(cls, settings: PlainMapping) -> Criterion:
-        """The criterion of a run from its recorded settings; the default where they make none."""
-        given = settings.get("higher_is_better", True)
-        higher = given if isinstance(given, Mapping) else given is not False
+        """Return the criterion of a run from its recorded settings; the default if they are not valid."""
+        recorded = settings.get("higher_is_better", True)
+        higher = recorded if isinstance(recorded, Mapping) else recorded is not False
         if (
             traits_of(settings.get("objective")).needs_target_budget
             and (target_budget := TargetBudget.from_settings(settings)) is not None
@@ -98,96 +97,97 @@ class Criterion:
 
     @classmethod
     def within(cls, target_budget: TargetBudget, higher_is_better: bool | Mapping[str, bool] = True) -> Criterion:
-        """A budget for the model: as little loss as can be within it."""
+        """Return the criterion of a target budget: as little loss as possible within it."""
         return cls(0.0, None, higher_is_better, target_budget)
 
     @property
     def called(self) -> str:
-        """What it is called when one speaks of it."""
+        """The word for it in messages: "criterion" or "budget"."""
         return "criterion" if self.target_budget is None else "budget"
 
     @property
     def allowed(self) -> float:
-        """The loss that is allowed, in the criterion's unit: the largest of several."""
+        """The allowed loss in the criterion's unit: the largest of several limits."""
         return max(self._limits_in_its_unit)
 
     @property
     def is_relative(self) -> bool:
-        """Whether losses are fractions of the baseline; where both are given by metric, those of the relative ones."""
+        """True if losses are fractions of the baseline. If both units are used, by metric, the relative ones count."""
         return self.relative is not None
 
     @property
     def is_conjunction(self) -> bool:
-        """Whether there are limits by metric or by slice."""
+        """True if there are limits by metric or by slice."""
         return self.slices is not None or self.first.metric != UNNAMED
 
     @property
     def first(self) -> Limit:
-        """The limit of a score without a name; of the first metric if they have names."""
+        """The limit of the score without a name, or of the first metric."""
         metrics = [*self._by_metric("relative"), *self._by_metric("absolute")]
         return self._limit(metrics[0] if metrics else UNNAMED)
 
     def limits(self, metrics: Collection[str], sampled: Collection[str] = ()) -> tuple[Limit, ...]:
-        """The limits for metrics of these names, of which some have scores of samples."""
+        """Return the limits for metrics of these names; `sampled` are those that have scores of samples."""
         named = [*self._by_metric("relative"), *self._by_metric("absolute")]
         for name in named:
             if name not in metrics:
                 raise SettingsError(
-                    f"the criterion has a limit for {name!r}, which eval_func does not give; {hint(name, metrics)}"
+                    f"the criterion has a limit for {name!r}, which eval_func does not return; {hint(name, metrics)}"
                 )
         if isinstance(self.higher_is_better, Mapping):
             for name in self.higher_is_better:
                 if name not in metrics:
                     raise SettingsError(
-                        f"`higher_is_better` names {name!r}, which eval_func does not give; {hint(name, metrics)}"
+                        f"`higher_is_better` names {name!r}, which eval_func does not return; {hint(name, metrics)}"
                     )
-        found = [self._limit(name) for name in named or metrics]
-        return tuple(found + [one for limit in found if limit.metric in sampled for one in self._of_slices(limit)])
+        limits = [self._limit(name) for name in named or metrics]
+        by_slice = [part for limit in limits if limit.metric in sampled for part in self._of_slices(limit)]
+        return tuple(limits + by_slice)
 
     def normalised(self, limit: Limit, loss: float) -> float:
-        """A loss by one limit in the criterion's unit, in which every limit lies at `allowed`."""
+        """Return a loss by one limit in the criterion's unit, in which every limit is at `allowed`."""
         allowed = self.allowed
         if limit.allowed == allowed or (limit.allowed == 0 and loss <= 0):
             return loss
-        if 0 in (allowed, limit.allowed):  # nothing to multiply by: what is beyond the limit is added
+        if 0 in (allowed, limit.allowed):  # there is no factor, so the excess over the limit is added
             return loss - limit.allowed + allowed
         return loss * (allowed / limit.allowed)
 
     def defined(self, baseline: float) -> bool:
-        """Whether a loss from this baseline means anything: a relative one from zero does not."""
+        """Return True if a loss from this baseline is defined: a relative loss from zero is not."""
         return self.first.defined(baseline)
 
     def check_baseline(self, baseline: float) -> None:
-        """A relative loss from zero is not defined; say so before any trial is run."""
+        """Refuse a relative loss from zero, which is not defined, before any trial is run."""
         self.first.check_baseline(baseline)
 
     def loss(self, baseline: float, score: float) -> float:
-        """How much worse one `score` is, in the criterion's unit; negative when it is better."""
+        """Return the loss of one `score`, in the criterion's unit; negative if it is better."""
         return self.first.loss(baseline, score)
 
     def met(self, baseline: float, score: float) -> bool:
-        """Whether the loss of one score is within what is allowed. Float noise of the subtraction is forgiven."""
+        """Return True if the loss of one score is allowed. Float noise of the subtraction is tolerated."""
         return self.first.met(baseline, score)
 
     def better(self, score: float, than: float) -> bool:
-        """Whether one score beats another."""
+        """Return True if one score is better than another."""
         return self.first.better(score, than)
 
     def _by_metric(self, unit: str) -> Mapping[str, float]:
-        given = getattr(self, unit)
-        return given if isinstance(given, Mapping) else {}
+        value = getattr(self, unit)
+        return value if isinstance(value, Mapping) else {}
 
     @property
     def _limits_in_its_unit(self) -> list[float]:
-        """Those of the whole set: a slice's is as large as it is, and multiplied."""
-        given = self.relative if self.is_relative else self.absolute
-        assert given is not None
-        return list(given.values()) if isinstance(given, Mapping) else [given]
+        """The limits on all samples; those of slices are scaled to them."""
+        limits = self.relative if self.is_relative else self.absolute
+        assert limits is not None
+        return list(limits.values()) if isinstance(limits, Mapping) else [limits]
 
     def _limit(self, metric: str) -> Limit:
         relative = metric in self._by_metric("relative") or isinstance(self.relative, int | float)
-        given = self.relative if relative else self.absolute
-        allowed = given[metric] if isinstance(given, Mapping) else given
+        limits = self.relative if relative else self.absolute
+        allowed = limits[metric] if isinstance(limits, Mapping) else limits
         assert allowed is not None
         higher = self.higher_is_better
         better = higher.get(metric, True) if isinstance(higher, Mapping) else higher
@@ -210,17 +210,16 @@ class Criterion:
         if self.target_budget is not None:
             return str(self.target_budget)
         metrics = [*self._by_metric("relative"), *self._by_metric("absolute")]
-        said = ", ".join(str(self._limit(name)) for name in metrics) if metrics else str(self.first)
+        text = ", ".join(str(self._limit(name)) for name in metrics) if metrics else str(self.first)
         if self.slices is not None:
-            said += f", on each of {len(self.slices)} slices too"
-        return said if self.confidence is None else f"{said}, {self.confidence:.4g} sure"
+            text += f", on each of {len(self.slices)} slices too"
+        return text if self.confidence is None else f"{text}, with a confidence of {self.confidence:.4g}"
 
 
-def _check_limits(name: str, given: Any) -> None:
-    if isinstance(given, Mapping) and not given:
-        raise SettingsError(f"`{name}` is an empty dict: give a limit for each metric")
-    named = given.items() if isinstance(given, Mapping) else [("", given)]
-    for key, value in named:
+def _check_limits(name: str, limits: object) -> None:
+    if isinstance(limits, Mapping) and not limits:
+        raise SettingsError(f"`{name}` is an empty dict: pass a limit for each metric")
+    for key, value in limits.items() if isinstance(limits, Mapping) else [("", limits)]:
         if value is None and not key:
             continue
         if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:

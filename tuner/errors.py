@@ -1,8 +1,8 @@
-"""Everything quaver raises on purpose. Each error is also the builtin kind a caller would expect."""
+"""The errors that quaver raises. Each is also the builtin error that a caller would expect."""
 
 
 class QuaverError(Exception):
-    """The root: `except quaver.QuaverError` catches all that follows."""
+    """The base class: `except quaver.QuaverError` catches all errors of quaver."""
 
 
 class SettingsError(QuaverError, ValueError):
@@ -10,7 +10,7 @@ class SettingsError(QuaverError, ValueError):
 
 
 class ModelError(QuaverError, ValueError):
-    """The model cannot be read, is of no known framework, holds nothing to quantize, or there is none to save."""
+    """The model cannot be read, has no known framework or nothing to quantize, or there is none to save."""
 
 
 class CalibrationError(QuaverError, ValueError):
@@ -26,7 +26,7 @@ class StrategyError(QuaverError, RuntimeError):
 
 
 class HistoryError(QuaverError, RuntimeError):
-    """A history.snapshot cannot be read, written, locked, or belongs to another model."""
+    """A history.snapshot cannot be read, written or locked, or belongs to another model."""
 
 
 class BuildError(QuaverError, RuntimeError):
@@ -34,8 +34,8 @@ class BuildError(QuaverError, RuntimeError):
 
 
 class ExecutorError(QuaverError, RuntimeError):
-    """Workers cannot be started or reached, or have another model, calibration or version than the run has."""
+    """Workers cannot be started or reached, or have another model, calibration or version than the run."""
 
 
 class MissingPackageError(QuaverError, ImportError):
-    """Something optional was asked for whose package is not installed."""
+    """The package of an optional feature is not installed."""

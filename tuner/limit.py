@@ -1,4 +1,4 @@
-"""How much worse than the fp32 baseline one number may be. A pure function of baseline and score."""
+"""The limit of one metric's loss against the fp32 baseline: a pure function of baseline and score."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from quaver.errors import SettingsError
 from quaver.scores import UNNAMED
 
-# What the subtraction of two scores may be off by, as a part of the larger one.
+# The error of subtracting two scores, as a part of the larger one: far above that of a float, far below any loss.
 NOISE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What one metric may lose, on all samples or on a slice of them.
+    """The allowed loss of one metric, on all samples or on a slice of them.
 
     Attributes:
-        allowed: the loss that is allowed.
-        relative: whether losses are fractions of the baseline, and not in units of the score.
+        allowed: the allowed loss.
+        relative: True if losses are fractions of the baseline, False if they are in units of the score.
         higher_is_better: False for scores like perplexity or word error rate.
-        metric: whose limit it is; "score" if eval_func gives no names.
-        slice: the samples that it is about; empty for all of them.
-        binding: False where a budget decides, and a search only aims at the limit. A loss from 0 is one from 1 then.
+        metric: the name of the metric; "score" if eval_func gives no names.
+        slice: the name of the slice; empty for all samples.
+        binding: False where a target budget decides and a search only aims at the limit. Then a loss from 0 counts as
+            one from 1.
     """
 
     allowed: float
@@ -33,16 +34,16 @@ class Limit:
 
     @property
     def name(self) -> str:
-        """As users read it: `top1`, `top1 of cats`, or empty for a score without a name."""
+        """The name that users read: `top1`, `top1 of cats`, or empty for a score without a name."""
         metric = "" if self.metric == UNNAMED else self.metric
         return f"{metric or 'score'} of {self.slice}" if self.slice else metric
 
     def defined(self, baseline: float) -> bool:
-        """Whether a loss from this baseline means anything: a relative one from zero does not."""
+        """Return True if a loss from this baseline is defined: a relative loss from zero is not."""
         return not self.relative or not self.binding or baseline != 0
 
     def check_baseline(self, baseline: float) -> None:
-        """A relative loss from zero is not defined; say so before any trial is run."""
+        """Refuse a relative loss from zero, which is not defined, before any trial is run."""
         if not self.defined(baseline):
             of = f" ({self.name})" if self.name else ""
             instead = " or leave that slice out of `slice_limit`" if self.slice else ""
@@ -53,13 +54,13 @@ class Limit:
             )
 
     def loss(self, baseline: float, score: float) -> float:
-        """How much worse `score` is; negative when it is better."""
+        """Return the loss of `score`; negative if it is better."""
         self.check_baseline(baseline)
         drop = self._drop(baseline, score)
         return drop / (abs(baseline) or 1.0) if self.relative else drop
 
     def met(self, baseline: float, score: float) -> bool:
-        """Whether the loss is within what is allowed. Float noise of the subtraction is forgiven."""
+        """Return True if the loss is allowed. Float noise of the subtraction is tolerated."""
         self.check_baseline(baseline)
         allowed = self.allowed * abs(baseline) if self.relative else self.allowed
         return self._drop(baseline, score) <= allowed + NOISE * max(abs(baseline), abs(score))
@@ -68,7 +69,7 @@ class Limit:
         return baseline - score if self.higher_is_better else score - baseline
 
     def better(self, score: float, than: float) -> bool:
-        """Whether one score beats another."""
+        """Return True if one score is better than another."""
         return score > than if self.higher_is_better else score < than
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The nouns of tuning: how one op runs, what an op is, and one configuration of all of them."""
+"""Ops, the choices of how an op runs, and configurations: a choice for every op."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from quaver.types import PlainDict
 
 
 class Precision(str):
-    """What an op computes in, such as "fp32" or "int8". Open: any name of this form is one. Ordered by width.
+    """The precision of an op, such as "fp32" or "int8". Any name of this form is valid. Ordered by width.
 
-    It is a `str`, so that "fp32" in a YAML file is the same thing; there is one object for each name.
+    It is a `str`, so that "fp32" in a YAML file is equal to it; there is one object for each name.
 
     Attributes:
-        bits: of one number.
-        reduced: whether that is less than fp32 has.
+        bits: the bits of one number.
+        quantized: True if that is fewer than fp32 has.
     """
 
     bits: int
     quantized: bool
 
     _FORM = re.compile(r"(?:u?int|fp|bf)([0-9]{1,2})")
-    _known: dict[str, Precision] = {}  # noqa: RUF012 - the one object of each name
+    _instances: dict[str, Precision] = {}  # noqa: RUF012 - the one object of each name
 
     def __new__(cls, name: str) -> Precision:
-        known = cls._known.get(name)
-        if known is None:
+        precision = cls._instances.get(name)
+        if precision is None:
             form = cls._FORM.fullmatch(name) if isinstance(name, str) else None
             if form is None:
                 raise ValueError(f"{name!r} is not a precision; names are like 'fp32' or 'int8'")
-            known = super().__new__(cls, name)
-            known.bits = int(form[1])
-            known.quantized = known.bits < 32
-            cls._known[str(name)] = known
-        return known
+            precision = super().__new__(cls, name)
+            precision.bits = int(form[1])
+            precision.quantized = precision.bits < 32
+            cls._instances[str(name)] = precision
+        return precision
 
     def __lt__(self, other: str) -> bool:
         return self._rank() < Precision(other)._rank()
@@ -71,32 +71,32 @@ INT4 = Precision("int4")
 MODES = ("static", "dynamic", "weight_only")
 CALIBRATIONS = ("minmax", "percentile", "entropy")
 GRANULARITIES = ("per_channel", "per_tensor")
-# One scale and zero point for each few numbers of a channel: how weights of less than 8 bits are stored.
+# One scale and zero point for each block of a channel: how weights of less than 8 bits are stored.
 PER_BLOCK = "per_block"
 SCHEMES = ("asym", "sym")
-# What can be chosen for an op of reduced precision: each field of `OpConfig`, and its values.
+# The details of a quantized op: each field of `OpConfig`, and its values.
 DETAILS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"mode": MODES, "calibration": CALIBRATIONS, "granularity": (*GRANULARITIES, PER_BLOCK), "scheme": SCHEMES}
 )
-# What says nothing about an op that is run in this mode.
-_IDLE = {"dynamic": ("calibration",), "weight_only": ("calibration", "scheme")}
+# The fields that do not apply to an op in this mode.
+_UNUSED = {"dynamic": ("calibration",), "weight_only": ("calibration", "scheme")}
 
 
 @dataclass(frozen=True, slots=True)
 class OpConfig:
-    """How one op is run.
+    """A choice: how one op is run.
 
     Attributes:
         precision: FP32, INT8 or another `Precision`.
         calibration: how the range of its activations is chosen: minmax, percentile or entropy.
         granularity: one weight scale per output channel, per tensor, or per block of a channel.
-        scheme: whether the activations' zero point is free (asym) or fixed (sym). Weights are symmetric, but in blocks.
-        mode: how activations are treated: quantized with calibrated ranges (static), with ranges taken while the
+        scheme: the zero point of activations: free (asym) or fixed (sym). Weights are symmetric, except in blocks.
+        mode: how activations are treated: quantized with calibrated ranges (static), with ranges computed while the
             model runs (dynamic), or not at all (weight_only).
         repairs: label-free changes of the model that go with it, by name; see `quaver.adapters.Repair`.
 
-    What says nothing about an op is empty, so that equal configs compare equal: all but the precision of an fp32 op,
-    the calibration of one with dynamic activations.
+    Fields that do not apply are empty, so that equal choices compare equal: all but the precision of an fp32 op, the
+    calibration of an op with dynamic activations.
     """
 
     precision: Precision
@@ -108,18 +108,18 @@ class OpConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", Precision(self.precision))
-        for field in DETAILS if not self.precision.quantized else _IDLE.get(self.mode, ()):
+        for field in DETAILS if not self.precision.quantized else _UNUSED.get(self.mode, ()):
             object.__setattr__(self, field, "")
         object.__setattr__(self, "repairs", tuple(self.repairs) if self.precision.quantized else ())
 
     @property
     def quantized(self) -> bool:
-        """Whether it computes in less than fp32."""
+        """True if the op computes in less than fp32."""
         return self.precision.quantized
 
     @property
     def calibrated(self) -> bool:
-        """Whether its activations are quantized by ranges that were found beforehand."""
+        """True if its activations are quantized with calibrated ranges."""
         return self.quantized and self.mode == "static"
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class OpConfig:
         return " ".join(part for part in parts if part)
 
     def to_dict(self) -> PlainDict:
-        """The fields by name, as builtins."""
+        """Return the fields by name, as builtins."""
         return {
             item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else str(value)
             for item in fields(self)
@@ -140,17 +140,17 @@ FLOAT = OpConfig(FP32)
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """What a user toggles: a fused unit of graph nodes that a runtime executes as one kernel.
+    """The unit of tuning: graph nodes that a runtime fuses into one kernel.
 
     Attributes:
         name: the name of the node that does the arithmetic; unique in the model.
         kind: its op type, as the framework spells it ("Conv", "MatMul", ...).
         nodes: the names of all graph nodes the op covers, in order.
-        choices: the ways to run it, the default first. `FLOAT` is among them unless the user's rules forbid it.
-        repairs: what its static choices may be given besides, in any combination of different names.
-        reads: the tensor that its weight multiplies with, where that can be repaired. Ops that read the same one are
-            best repaired together.
-        smaller: choices that make the file smaller and nothing faster: on offer where size counts, or a rule asks.
+        choices: its choices, the default first. `FLOAT` is among them unless the user's rules forbid it.
+        repairs: the repairs that its static choices may have, in any combination of different names.
+        reads: the tensor that its weight is multiplied with, where that can be repaired. Ops that read the same tensor
+            are best repaired together.
+        smaller: choices that make the file smaller and nothing faster: on offer if size counts, or a rule asks.
     """
 
     name: str
@@ -163,33 +163,34 @@ class Op:
 
     @property
     def quantizable(self) -> bool:
-        """Whether any choice is reduced; the user's rules may have left none."""
+        """True if any choice is quantized; the user's rules may have left none."""
         return any(choice.quantized for choice in self.choices)
 
     @property
     def tunable(self) -> bool:
-        """Whether there is a decision to take: both fp32 and something less are among the choices."""
+        """True if there is a decision: both fp32 and a quantized choice are on offer."""
         return self.quantizable and FLOAT in self.choices
 
     def offers(self, pick: OpConfig) -> bool:
-        """Whether it may run so: as one of its choices, or as one that is repaired."""
+        """Return True if `pick` is one of the choices, or one of them with repairs."""
         if pick in self.choices or not pick.repairs or pick.mode != MODES[0]:
             return pick in self.choices or pick in self.smaller
-        names = [name_of(spelled) for spelled in pick.repairs]
-        known = all(spelled in self.repairs for spelled in pick.repairs) and len(set(names)) == len(names)
-        return known and replace(pick, repairs=()) in self.choices
+        names = [name_of(repair) for repair in pick.repairs]
+        is_offered = all(repair in self.repairs for repair in pick.repairs) and len(set(names)) == len(names)
+        return is_offered and replace(pick, repairs=()) in self.choices
 
-    def repaired(self, pick: OpConfig, *spelled: str) -> OpConfig:
-        """A choice with those of these repairs that this op offers; as it is if that cannot be.
+    def repaired(self, pick: OpConfig, *repairs: str) -> OpConfig:
+        """Return a choice with those of these repairs that this op offers; unchanged if it cannot have them.
 
-        They are named in the order in which they are done: those that change the weight before those that look at it.
+        Repairs are named in the order in which they are applied: those that change the weight before those that read
+        it.
         """
-        wanted = tuple(sorted((one for one in spelled if one in self.repairs), key=order))
-        made = replace(pick, repairs=wanted)
-        return made if wanted and self.offers(made) else pick
+        offered = tuple(sorted((repair for repair in repairs if repair in self.repairs), key=order))
+        changed = replace(pick, repairs=offered)
+        return changed if offered and self.offers(changed) else pick
 
     def with_smaller(self) -> Op:
-        """The op with those choices on offer, behind all others, that only make the file smaller."""
+        """Return the op with the choices on offer, behind all others, that only make the file smaller."""
         return replace(self, choices=(*self.choices, *self.smaller), smaller=()) if self.smaller else self
 
     @property
@@ -199,13 +200,13 @@ class Op:
 
 
 class Coded(Mapping[str, OpConfig]):
-    """A mapping of ops that knows its distinct choices."""
+    """A mapping of ops that holds its distinct choices in a table."""
 
     __slots__ = ()
 
     @abstractmethod
     def coded(self) -> tuple[Sequence[OpConfig], Sequence[int]]:
-        """The choices, and for each op, in order, which of them it takes."""
+        """Return the distinct choices, and for each op, in order, the index of its choice."""
 
 
 def _by_name(item: tuple[str, OpConfig]) -> str:
@@ -213,7 +214,7 @@ def _by_name(item: tuple[str, OpConfig]) -> str:
 
 
 class QuantConfig(Mapping[str, OpConfig]):
-    """One immutable answer for every op: op name -> `OpConfig`."""
+    """A configuration: an immutable mapping of op name to `OpConfig`, for every op."""
 
     __slots__ = ("_fingerprint", "_ops")
 
@@ -223,7 +224,7 @@ class QuantConfig(Mapping[str, OpConfig]):
 
     @classmethod
     def adopt(cls, ops: Mapping[str, OpConfig]) -> QuantConfig:
-        """A configuration around a mapping that nobody changes, which is not copied."""
+        """Return a configuration around a mapping that nobody changes; it is not copied."""
         config = cls(())
         config._ops = ops
         return config
@@ -238,7 +239,7 @@ class QuantConfig(Mapping[str, OpConfig]):
         return len(self._ops)
 
     def values(self) -> ValuesView[OpConfig]:
-        """How each op is run, in graph order; at the speed of a dict, for those who compare thousands."""
+        """Return the choice of each op, in graph order; as fast as a dict, for comparing thousands."""
         return self._ops.values()
 
     def __hash__(self) -> int:
@@ -257,7 +258,7 @@ class QuantConfig(Mapping[str, OpConfig]):
         return QuantConfig, (dict(self._ops),)
 
     def coded(self) -> tuple[Sequence[OpConfig], Sequence[int]]:
-        """The distinct choices, and for each op, in order, which of them it takes."""
+        """Return the distinct choices, and for each op, in order, the index of its choice."""
         if isinstance(self._ops, Coded):
             return self._ops.coded()
         table: dict[OpConfig, int] = {}
@@ -265,7 +266,7 @@ class QuantConfig(Mapping[str, OpConfig]):
         return tuple(table), picks
 
     def ops_in(self, precision: str) -> tuple[str, ...]:
-        """Names of the ops that run in a precision, in graph order."""
+        """Return the names of the ops that run in a precision, in graph order."""
         return tuple(name for name, op in self._ops.items() if op.precision == precision)
 
     @property
@@ -285,22 +286,22 @@ class QuantConfig(Mapping[str, OpConfig]):
 
     @property
     def quantized_count(self) -> int:
-        """How many ops run in less than fp32; at the speed of counting bytes, for those who compare thousands."""
+        """The number of ops that run in less than fp32; as fast as counting bytes, for comparing thousands."""
         choices, picks = self.coded()
         return sum(count for pick, count in Counter(picks).items() if choices[pick].quantized)
 
     @property
     def counts(self) -> dict[Precision, int]:
-        """How many ops run in each precision, the narrowest first; int8 and fp32 are always there."""
+        """The number of ops in each precision, the narrowest first; int8 and fp32 are always there."""
         choices, picks = self.coded()
-        found: Counter[Precision] = Counter()
+        counts: Counter[Precision] = Counter()
         for pick, count in Counter(picks).items():
-            found[choices[pick].precision] += count
-        return {precision: found[precision] for precision in sorted({*found, INT8, FP32})}
+            counts[choices[pick].precision] += count
+        return {precision: counts[precision] for precision in sorted({*counts, INT8, FP32})}
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the content alone: the same in every process and whatever the order of the ops."""
+        """A hash of the content: the same in every process and for any order of the ops."""
         if self._fingerprint is None:
             texts: dict[int, str] = {}  # most ops share a few choices
             parts = []
@@ -311,11 +312,11 @@ class QuantConfig(Mapping[str, OpConfig]):
         return self._fingerprint
 
     def fallback(self, *names: str) -> QuantConfig:
-        """The same configuration with these ops sent back to fp32."""
+        """Return the configuration with these ops in fp32."""
         return self.replace(dict.fromkeys(names, FLOAT))
 
     def replace(self, changes: Mapping[str, OpConfig]) -> QuantConfig:
-        """The same configuration with some ops run in another way."""
+        """Return the configuration with other choices for some ops."""
         unknown = [name for name in changes if name not in self._ops]
         if unknown:
             raise KeyError(f"no op called {unknown[0]!r} in this configuration")

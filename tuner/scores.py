@@ -1,4 +1,4 @@
-"""What eval_func says of a model: a number, several by name, and a score for each sample where it gives them."""
+"""Scores of a model: a number, several metrics by name, or a score for each sample."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# What the one metric is called whose score comes without a name.
+# The name of a metric whose score comes without a name.
 UNNAMED = "score"
-# How the scores of samples are kept, the smallest first; whichever holds them exactly is taken.
+# The codings of sample scores, the smallest first. The first that holds the scores exactly is used.
 BITS, FLOAT32, FLOAT64 = "bits", "f4", "f8"
 WIDTHS = {FLOAT32: 4, FLOAT64: 8}
 # Scores of samples of one evaluation, all metrics together: as many as a frame of the history (64 MiB) holds at eight
@@ -32,13 +32,13 @@ def too_many_scores(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """A score for each sample, kept as bytes: a bit each where all are 0 or 1, else four or eight bytes.
+    """A score for each sample, packed: a bit each if all are 0 or 1, else four or eight bytes.
 
-    Thousands of trials hold thousands of them; they become numbers when somebody looks.
+    Thousands of trials hold thousands of scores, so they are unpacked only when they are read.
 
     Attributes:
-        coding: how they are kept.
-        count: how many there are.
+        coding: the coding of the bytes.
+        count: the number of scores.
         data: the bytes, little-endian.
     """
 
@@ -48,7 +48,7 @@ class Samples:
 
     @classmethod
     def of(cls, scores: Floats) -> Samples:
-        """The scores of samples, in order, exactly as they are."""
+        """Pack scores, exactly and in order."""
         if np.all((scores == 0) | (scores == 1)) and not np.signbit(scores).any():
             return cls(BITS, len(scores), np.packbits(scores.astype(bool)).tobytes())
         with np.errstate(over="ignore"):
@@ -66,7 +66,7 @@ class Samples:
 
     @property
     def mean(self) -> float:
-        """What the score of the model is."""
+        """The score of the model."""
         return float(self.array.mean())
 
     def __len__(self) -> int:
@@ -75,14 +75,14 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What an evaluation came to.
+    """The result of an evaluation.
 
     Attributes:
-        value: the number that a trial is told by: the first metric if there are several.
-        metrics: by name; empty if eval_func gives one number without a name.
+        value: the score of the trial: the first metric if there are several.
+        metrics: all metrics by name; empty if eval_func gives one number without a name.
         samples: the scores of samples, by the name of their metric ("score" if it has none); empty if there are none.
-        stopped: whether the evaluation was ended before all samples were seen. Values are estimates then.
-        streamed: whether they came batch by batch, so that an evaluation can be stopped.
+        stopped: True if the evaluation was stopped before all samples were scored. Then the values are estimates.
+        streamed: True if the scores came batch by batch, so that an evaluation can be stopped.
     """
 
     value: float

@@ -1,4 +1,4 @@
-"""The space a strategy searches: the ops, their choices, and nothing else."""
+"""The tuning space that a strategy searches: the ops and their choices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quaver.suggestions import hint
 
 
 class TuningSpace:
-    """What may be chosen for each op, after the user's rules were applied."""
+    """The choices of each op, after the user's rules were applied."""
 
     def __init__(self, ops: Iterable[Op]) -> None:
         self.ops: tuple[Op, ...] = tuple(ops)
@@ -62,69 +62,69 @@ class TuningSpace:
         return [name for name in self.tunable if config[name].quantized]
 
     def without(self, names: Iterable[str]) -> TuningSpace:
-        """A smaller space, in which those of these ops stay in fp32 that may run in it."""
+        """Return a smaller space, in which these ops stay in fp32 where the rules allow it."""
         return self.keep_fp32(*(name for name in names if FLOAT in self._choices[name]))
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """One of each kind of repair that ops offer, of a middling strength: for who wants to try them on all ops."""
-        offered = dict.fromkeys(spelled for op in self.ops for spelled in op.repairs)
+        """One of each kind of repair that ops offer, of medium strength: for strategies that try them on all ops."""
+        offered = dict.fromkeys(repair for op in self.ops for repair in op.repairs)
         kinds: dict[str, list[str]] = {}
-        for spelled in offered:
-            kinds.setdefault(name_of(spelled), []).append(spelled)
-        return tuple(found[len(found) // 2] for found in kinds.values())
+        for repair in offered:
+            kinds.setdefault(name_of(repair), []).append(repair)
+        return tuple(strengths[len(strengths) // 2] for strengths in kinds.values())
 
-    def repair(self, config: QuantConfig, *spelled: str) -> QuantConfig:
-        """A configuration with these repairs besides those it has, on all ops that offer them."""
+    def repair(self, config: QuantConfig, *repairs: str) -> QuantConfig:
+        """Return a configuration with these repairs added, on all ops that offer them."""
         return config.replace(
             {
-                op.name: op.repaired(pick, *_joined(pick.repairs, spelled))
+                op.name: op.repaired(pick, *_joined(pick.repairs, repairs))
                 for op in self.ops
                 if op.repairs and (pick := config[op.name]).quantized
             }
         )
 
     def keep_fp32(self, *names: str) -> TuningSpace:
-        """A smaller space, in which these ops stay in fp32. Its configurations lie in this one too."""
-        kept = frozenset(names)
-        return TuningSpace(replace(op, choices=(FLOAT,)) if op.name in kept else op for op in self.ops)
+        """Return a smaller space, in which these ops stay in fp32. Its configurations lie in this one, too."""
+        stay_fp32 = frozenset(names)
+        return TuningSpace(replace(op, choices=(FLOAT,)) if op.name in stay_fp32 else op for op in self.ops)
 
     def default_config(self, **wanted: str) -> QuantConfig:
-        """Every op reduced by its default choice; `mode=`, `calibration=`, `granularity=`, `scheme=` where on offer."""
+        """Return every op in its default choice; with `mode=`, `calibration=`, ... in that one where it is on offer."""
         for field, value in wanted.items():
             if value not in DETAILS.get(field, ()):
-                raise StrategyError(f"all_int8({field}={value!r}): {hint(value, DETAILS.get(field, DETAILS))}")
+                raise StrategyError(f"default_config({field}={value!r}): {hint(value, DETAILS.get(field, DETAILS))}")
         return self.configure(lambda op: closest(op.choices, wanted))
 
     def all_fp32(self) -> QuantConfig:
-        """Every op in fp32 that may be."""
+        """Return every op in fp32 where the rules allow it."""
         return self.configure(lambda op: FLOAT)
 
     def float_config(self) -> QuantConfig:
-        """Every op in fp32, whatever the rules say: the float model itself."""
+        """Return every op in fp32, whatever the rules say: the float model itself."""
         return QuantConfig((op.name, FLOAT) for op in self.ops)
 
     def only_int8(self, *names: str) -> QuantConfig:
-        """These ops by their first choice that is not fp32, all others in fp32."""
+        """Return these ops in their first quantized choice, all others in fp32."""
         chosen = {name: self[name] for name in names}
         return self.configure(lambda op: op.quantized_choices[0] if op.name in chosen and op.quantizable else FLOAT)
 
     def configure(self, choose: Callable[[Op], OpConfig]) -> QuantConfig:
-        """A configuration from a function that picks for each op; a pick that is not on offer becomes the default."""
+        """Return a configuration from a function that picks for each op; a pick not on offer becomes the default."""
         picks = ((op, choose(op)) for op in self.ops)
         return QuantConfig((op.name, pick if self._offers(op, pick) else op.choices[0]) for op, pick in picks)
 
     def allows(self, config: QuantConfig) -> bool:
-        """Whether a configuration lies in this space. Thousands are asked about, so ops of one choice go together."""
+        """Return True if a configuration lies in this space; vectorized, because thousands are checked."""
         if list(config) != self._names:
-            same = config.keys() == self._choices.keys()
-            return same and all(self._offers(self[name], pick) for name, pick in config.items())
+            same_ops = config.keys() == self._choices.keys()
+            return same_ops and all(self._offers(self[name], pick) for name, pick in config.items())
         choices, picks = config.coded()
-        taken = np.frombuffer(picks, np.uint8) if isinstance(picks, bytes) else np.array(picks, np.intp)
-        return all(bool(self._offering(choice)[taken == number].all()) for number, choice in enumerate(choices))
+        codes = np.frombuffer(picks, np.uint8) if isinstance(picks, bytes) else np.array(picks, np.intp)
+        return all(bool(self._offering(choice)[codes == number].all()) for number, choice in enumerate(choices))
 
     def _offering(self, choice: OpConfig) -> NDArray[np.bool_]:
-        """For each op whether it may run so."""
+        """Return, for each op, True if it offers a choice."""
         if choice not in self._offering_ops:
             self._offering_ops[choice] = np.array([self._offers(op, choice) for op in self.ops], np.bool_)
         return self._offering_ops[choice]
@@ -133,7 +133,7 @@ class TuningSpace:
         return pick in self._choices[op.name] or (bool(pick.repairs or op.smaller) and op.offers(pick))
 
     def check(self, config: object) -> QuantConfig:
-        """Return `config` if it lies in this space, else say in which op it does not."""
+        """Return `config` if it lies in this space; otherwise raise an error that names the first op that does not."""
         if not isinstance(config, QuantConfig):
             raise StrategyError(
                 f"a strategy must yield QuantConfig objects, not {type(config).__name__}: {config!r:.80}"
@@ -151,49 +151,49 @@ class TuningSpace:
 
 
 def _joined(before: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Repairs besides others; of two of the same name the later one."""
-    names = {name_of(spelled) for spelled in more}
-    return [*(spelled for spelled in before if name_of(spelled) not in names), *more]
+    """Return repairs with more added; of two of the same name the later one."""
+    names = {name_of(repair) for repair in more}
+    return [*(repair for repair in before if name_of(repair) not in names), *more]
 
 
 def without_calibration(ops: Iterable[Op]) -> tuple[Op, ...]:
-    """The ops with the choices that need no calibration data: fp32 alone is left to those that have none."""
-    found = []
+    """Return the ops with only the choices that need no calibration data."""
+    uncalibrated = []
     for op in ops:
-        left = tuple(choice for choice in op.choices if not choice.calibrated and not choice.repairs)
-        if not left:
+        choices = tuple(choice for choice in op.choices if not choice.calibrated and not choice.repairs)
+        if not choices:
             raise SettingsError(
                 f"op_name_dict or op_type_dict lets op {op.name!r} ({op.kind}) run with calibrated ranges only, and "
                 "there is no calibration data: pass calib_dataloader, or allow fp32 for it"
             )
-        found.append(replace(op, choices=left, repairs=()))
-    return tuple(found)
+        uncalibrated.append(replace(op, choices=choices, repairs=()))
+    return tuple(uncalibrated)
 
 
 def smallest_first(ops: Iterable[Op]) -> tuple[Op, ...]:
-    """For size: ops with a weight have fp32 as their last choice, also where less is no faster; others as their first.
+    """Reorder choices for the objective size: fp32 comes last for ops with a weight, and first for all others.
 
-    What only makes the file smaller is on offer then. Without a weight nothing gets smaller. Where no op is known to
-    have one, all are left as they are.
+    Choices that only make the file smaller are on offer then. An op without a weight makes nothing smaller. If no op is
+    known to have a weight, all ops stay as they are.
     """
-    if not any(map(_weighty, ops := tuple(ops))):
+    if not any(map(_has_weight, ops := tuple(ops))):
         return ops
-    found = []
+    reordered = []
     for op in map(Op.with_smaller, ops):
-        order = sorted(op.choices, key=lambda choice: choice.quantized, reverse=_weighty(op))
-        found.append(replace(op, choices=tuple(order)))
-    return tuple(found)
+        order = sorted(op.choices, key=lambda choice: choice.quantized, reverse=_has_weight(op))
+        reordered.append(replace(op, choices=tuple(order)))
+    return tuple(reordered)
 
 
-def _weighty(op: Op) -> bool:
-    """Whether an op is known to have a weight: by its granularity, or because it can run without calibrated ranges."""
+def _has_weight(op: Op) -> bool:
+    """Return True if an op is known to have a weight: by its granularity, or because it can run uncalibrated."""
     return any(choice.granularity == "per_channel" or not choice.calibrated for choice in op.quantized_choices)
 
 
 def closest(choices: Sequence[OpConfig], wanted: dict[str, str]) -> OpConfig:
-    """The reduced choice that agrees with most of `wanted`; the earlier one (nearer the default) in a tie.
+    """Return the quantized choice that agrees with most of `wanted`; in a tie the earlier one, nearer the default.
 
-    An op whose default is fp32, because less gains nothing there, stays in fp32.
+    An op whose default is fp32, because quantizing it gains nothing, stays in fp32.
     """
     quantized = [choice for choice in choices if choice.quantized]
     if not quantized or not choices[0].quantized:

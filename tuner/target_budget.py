@@ -1,4 +1,4 @@
-"""The most that a model may take: of time, of space, or of both."""
+"""The target budget of a model: the latency and the file size that it may have."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from quaver.types import PlainMapping
 
 @dataclass(frozen=True, slots=True)
 class TargetBudget:
-    """A budget for the model, in place of a criterion for its accuracy. At least one of the two is given.
+    """A budget for the model, in place of an accuracy criterion. At least one of latency and size is limited.
 
     Attributes:
-        latency: of one inference, at most this fraction of the fp32 model's.
-        size: of the file, at most this fraction of the fp32 model's.
-        predicted: whether the latency is that predicted for another machine.
+        latency: the maximum latency of one inference, as a fraction of the fp32 model's.
+        size: the maximum file size, as a fraction of the fp32 model's.
+        predicted: True if the latency is the one predicted for another machine.
     """
 
     latency: float | None = None
@@ -40,27 +40,27 @@ class TargetBudget:
 
     @classmethod
     def from_settings(cls, settings: PlainMapping) -> TargetBudget | None:
-        """That of a run from its recorded settings; None if it has a criterion instead."""
+        """Return the budget of a run from its recorded settings; None if it has a criterion instead."""
         try:
             return cls(settings.get("max_latency"), settings.get("max_size"), settings.get("cost_model") is not None)
         except SettingsError:
             return None
 
     def excess(self, trial: Trial, fp32_size: int) -> float:
-        """What a trial takes as a fraction of what it may, by the worse of the two; infinite if that is not known."""
-        taken = 0.0
+        """Return the used part of the budget, the larger of latency and size; infinite if it is not known."""
+        used = 0.0
         if self.latency is not None:
             name = "predicted_latency" if self.predicted else "latency"
-            taken = trial.measured.get(name, math.inf) / self.latency
+            used = trial.measured.get(name, math.inf) / self.latency
         if self.size is not None:
             size = trial.model_size / fp32_size if trial.model_size and fp32_size else math.inf
-            taken = max(taken, size / self.size)
-        return taken
+            used = max(used, size / self.size)
+        return used
 
     def is_kept(self, trial: Trial, fp32_size: int) -> bool:
-        """Whether a trial takes no more than it may."""
+        """Return True if a trial is within the budget."""
         return self.excess(trial, fp32_size) <= 1.0
 
     def __str__(self) -> str:
-        said = (("predicted latency" if self.predicted else "latency", self.latency), ("size", self.size))
-        return " and ".join(f"{name} of at most {value:.3g} of fp32" for name, value in said if value is not None)
+        limits = (("predicted latency" if self.predicted else "latency", self.latency), ("size", self.size))
+        return " and ".join(f"{name} of at most {value:.3g} of fp32" for name, value in limits if value is not None)

@@ -1,4 +1,4 @@
-"""A trial: one configuration, built and scored. A record with no reference to anything alive."""
+"""A trial: the record of one configuration, built and scored."""
 
 from __future__ import annotations
 
@@ -22,31 +22,30 @@ class TrialState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is remembered of one evaluated configuration.
+    """The record of one configuration.
 
     Attributes:
         number: 1 for the first trial; 0 is the fp32 baseline.
-        config: what was tried.
-        state: complete, stopped when the samples seen had ruled it out, failed with `error`, or unscored: built by a
-            run that has no eval_func.
+        config: the configuration.
+        state: complete, stopped because its samples so far ruled it out, failed with `error`, or unscored: built by a
+            run without an eval_func.
         score: what eval_func returned, the first of several metrics; an estimate when the trial was stopped, None when
             it failed or is unscored.
-        metrics: all that it returned, by name; empty if it gives one number without a name.
-        samples: the scores of samples, by the name of their metric ("score" without one), as far as they were seen.
-        loss: how much worse than the baseline, in the criterion's unit; None when the trial failed, or nobody has
-            judged it yet.
-        met: whether the score meets the criterion. Like the loss it is judged, not recorded: a criterion may change.
-        interval: between what the loss on such data lies, where there are scores of samples; judged, too.
-        seconds: time spent in eval_func.
-        build_seconds: time spent on everything else of the trial.
+        metrics: all metrics by name; empty if eval_func returns one number without a name.
+        samples: the scores of samples, by the name of their metric ("score" without one), as far as they were scored.
+        loss: in the criterion's unit; None when the trial failed, or is not judged yet.
+        met: True if the score meets the criterion. Like the loss it is judged, not recorded: a criterion may change.
+        interval: the confidence interval of the loss, where there are scores of samples; judged, too.
+        seconds: the time spent in eval_func.
+        build_seconds: the time spent on everything else of the trial.
         model_hash: sha256 of the complete model file that was scored.
-        model_size: its size in bytes.
-        measured: figures the objective took, such as {"latency": 0.41, "latency_ms": 3.8, "latency_spread": 0.01}: a
-            fraction of the fp32 model's, milliseconds of one inference, and by what part of it two halves of the runs
-            differ.
+        model_size: the size of that file in bytes.
+        measured: the figures of the objective, such as {"latency": 0.41, "latency_ms": 3.8, "latency_spread": 0.01}: a
+            fraction of the fp32 model's, milliseconds of one inference, and the error bar as a part of it: the
+            difference between two halves of the runs.
         error: the traceback of a failed trial, or how its worker ended.
-        worker: who evaluated it, as machine:process; empty if it was the process of the run itself.
-        started: when a worker began with it, in seconds since the epoch; 0 if there was none.
+        worker: the worker that evaluated it, as machine:process; empty if it was the process of the run itself.
+        started: when the worker began, in seconds since the epoch; 0 if there was none.
     """
 
     number: int
@@ -74,27 +73,27 @@ class Trial:
 
     @property
     def stopped(self) -> bool:
-        """Whether the evaluation was ended early, because the trial could not meet the criterion any more."""
+        """True if the evaluation was stopped early, because the trial could not meet the criterion any more."""
         return self.state is TrialState.STOPPED
 
     @property
     def estimated(self) -> bool:
-        """Whether score and loss are estimates, from the samples that were seen."""
+        """True if score and loss are estimates, from the samples that were scored."""
         return self.stopped
 
     @property
     def seen(self) -> int:
-        """How many samples were scored; 0 if eval_func does not tell."""
+        """The number of samples that were scored; 0 if eval_func does not score samples."""
         return max(map(len, self.samples.values()), default=0)
 
     @property
     def failed(self) -> bool:
-        """Whether there is no score because something went wrong."""
+        """True if there is no score because something failed."""
         return self.state is TrialState.FAILED
 
     @property
     def unscored(self) -> bool:
-        """Whether there is no score because nobody asked for one."""
+        """True if there is no score because the run had no eval_func."""
         return self.state is TrialState.UNSCORED
 
     def __repr__(self) -> str:

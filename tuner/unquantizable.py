@@ -1,29 +1,28 @@
-"""What no precision but float is there for: kinds of nodes that a model holds besides its ops."""
+"""Kinds of nodes that compute and cannot be quantized, such as LSTM, If or a custom op."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from quaver.types import PlainMapping
 
-# The name of the note in a history.
+# The note of a history that holds them.
 UNQUANTIZABLE_NOTE = "unquantizable"
-# Less of the time than this is not worth a word.
-NOTICEABLE = 0.01
-# So many kinds are named in a sentence.
-NAMED = 5
+# A smaller share of the time is not mentioned. Judgement.
+MIN_SHARE = 0.01
+# The number of kinds that a sentence names. Judgement.
+MAX_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Unquantizable:
-    """Nodes of one kind that compute and can run in float alone, such as LSTM, If or a custom op.
+    """Nodes of one kind that only run in float.
 
     Attributes:
-        kind: of the nodes, as the framework calls it.
-        count: how many there are.
-        share: of the time of the fp32 model on one thread; None if it was not measured.
+        kind: the kind, as the framework calls it.
+        count: the number of nodes.
+        share: their share of the time of the fp32 model on one thread; None if it was not measured.
     """
 
     kind: str
@@ -31,41 +30,41 @@ class Unquantizable:
     share: float | None = None
 
 
-def with_shares(found: Iterable[Unquantizable], seconds: Mapping[str, float], whole: float) -> list[Unquantizable]:
-    """The same kinds with their shares, those that take most first."""
-    timed = [replace(one, share=seconds.get(one.kind, 0.0) / whole if whole > 0 else 0.0) for one in found]
-    return sorted(timed, key=lambda one: -(one.share or 0.0))
+def with_shares(kinds: Iterable[Unquantizable], seconds: Mapping[str, float], whole: float) -> list[Unquantizable]:
+    """Return the kinds with their shares of the time, the largest first."""
+    timed = [replace(kind, share=seconds.get(kind.kind, 0.0) / whole if whole > 0 else 0.0) for kind in kinds]
+    return sorted(timed, key=lambda kind: -(kind.share or 0.0))
 
 
-def to_note(found: Iterable[Unquantizable]) -> list[list[Any]]:
-    """As a history keeps it."""
-    return [[one.kind, one.count, one.share] for one in found]
+def to_note(kinds: Iterable[Unquantizable]) -> list[list[str | int | float | None]]:
+    """Return the content of the note."""
+    return [[kind.kind, kind.count, kind.share] for kind in kinds]
 
 
 def from_notes(notes: PlainMapping) -> tuple[Unquantizable, ...]:
-    """From the notes of a history; nothing if it holds none."""
-    noted = notes.get(UNQUANTIZABLE_NOTE)
-    return tuple(Unquantizable(*entry) for entry in noted if _fits(entry)) if isinstance(noted, list) else ()
+    """Return the kinds that the notes of a history hold; entries that cannot be read are skipped."""
+    note = notes.get(UNQUANTIZABLE_NOTE)
+    return tuple(Unquantizable(*entry) for entry in note if _is_valid(entry)) if isinstance(note, list) else ()
 
 
-def in_words(found: Iterable[Unquantizable]) -> str:
-    """A sentence about those that take a noticeable part of the time, or whose part nobody knows; empty without any."""
-    told = [one for one in found if one.share is None or one.share >= NOTICEABLE]
-    if not told:
+def in_words(kinds: Iterable[Unquantizable]) -> str:
+    """Return a sentence about the kinds with a noticeable or unknown share of the time; empty without any."""
+    noticeable = [kind for kind in kinds if kind.share is None or kind.share >= MIN_SHARE]
+    if not noticeable:
         return ""
-    shown, more = told[:NAMED], len(told) - NAMED
-    names = ", ".join(f"{one.kind} ({one.count})" for one in shown) + (f" and {more} more" if more > 0 else "")
-    shares = [one.share for one in told]
+    shown, more = noticeable[:MAX_NAMED], len(noticeable) - MAX_NAMED
+    names = ", ".join(f"{kind.kind} ({kind.count})" for kind in shown) + (f" and {more} more" if more > 0 else "")
+    shares = [kind.share for kind in noticeable]
     if None in shares:
         return f"{names} cannot be quantized"
     whole = f"{sum(share or 0.0 for share in shares):.0%}".replace("%", " %")
     parts = " + ".join(f"{share:.0%}".removesuffix("%") for share in shares if share is not None)
-    each = f" ({parts})" if 1 < len(told) <= NAMED else ""
+    each = f" ({parts})" if 1 < len(noticeable) <= MAX_NAMED else ""
     return f"{names} cannot be quantized: {whole}{each} of the fp32 time"
 
 
-def _fits(entry: Any) -> bool:
-    """Whether an entry of a note is one that was written as such."""
+def _is_valid(entry: object) -> bool:
+    """Return True if an entry of a note has the form that `to_note` writes."""
     if not isinstance(entry, list | tuple) or len(entry) != 3:
         return False
     kind, count, share = entry

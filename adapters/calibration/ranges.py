@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.mask_values import FAR, has_mask_values
+from quaver.mask_values import MIN_MASK_VALUE, has_mask_values
 from quaver.ops import CALIBRATIONS
 
 # Bins of the upper 16 bits of a float32.
@@ -116,7 +116,7 @@ class TensorStatistics:
     def has_mask_values(self) -> bool:
         """Return True if mask values leave the other values no steps, whatever range is chosen."""
         low, high = min(self.low, 0.0), max(self.high, 0.0)
-        if not self.elements or max(-low, high) < FAR:
+        if not self.elements or max(-low, high) < MIN_MASK_VALUE:
             return False
         counts = self.counts
         return has_mask_values(bin_centres(), counts, *_percentile(counts, low, high))

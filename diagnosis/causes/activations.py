@@ -15,7 +15,7 @@ from quaver.diagnosis.statistics.activations import Activation
 from quaver.diagnosis.statistics.cells import Doubles
 from quaver.formatting import first_names, number, percent, times
 from quaver.introspection import ActivationContext
-from quaver.mask_values import FAR, FAR_STEPS, PLACES, STEPS
+from quaver.mask_values import MAX_MASK_VALUES, MIN_MASK_STEPS, MIN_MASK_VALUE, STEPS
 
 # The thresholds are judgement, checked on models with planted causes (`benchmarks/planted.py`).
 # A channel is an outlier if its reach is this multiple of the median channel's, and that uses fewer steps than this.
@@ -41,11 +41,11 @@ def sentinels(op: OpEvidence) -> Iterator[Cause]:
     """Find values that stand for infinity, as in masks. A range that includes them leaves no steps for the others."""
     activation = op.record.output
     histogram = activation.histogram
-    if histogram is None or not FAR <= activation.reach < math.inf:
+    if histogram is None or not MIN_MASK_VALUE <= activation.reach < math.inf:
         return
     filled = np.flatnonzero(histogram.counts)
     apart = int(np.diff(filled).max(initial=0))
-    if filled.size > 2 * PLACES or apart < len(histogram.counts) * FAR_STEPS // STEPS:
+    if filled.size > 2 * MAX_MASK_VALUES or apart < len(histogram.counts) * MIN_MASK_STEPS // STEPS:
         return
     end = activation.low if -activation.low > activation.high else activation.high
     what = f"its output holds {number(end)}, which stands for infinity, next to real values"

@@ -124,7 +124,7 @@ def test_confidence_demands_more_than_the_mean(plain: quaver.TuneResult, tmp_pat
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"relative": {"al": 0.01}}, "has a limit for 'al', which eval_func does not give; did you mean 'all'"),
+        ({"relative": {"al": 0.01}}, "has a limit for 'al', which eval_func does not return; did you mean 'all'"),
         (
             {"confidence": 0.9},
             "`confidence` needs the score of each sample, and eval_func gives one number for 'third'",

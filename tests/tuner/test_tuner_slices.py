@@ -49,8 +49,8 @@ def test_a_sample_may_be_in_several() -> None:
         ({"cat": [False, False]}, "the slice 'cat' has no samples"),
         ({"cat": [True, False], "dog": [True]}, "the slice 'dog' is of 1 samples, and others of 2"),
         ({"cat": [True, False], "dog": [5]}, "has the index 5, and there are 2 samples"),
-        ({"count": 5, "names": ["a"], "sizes": [1], "members": "?"}, "give `slices` again"),
-        ({"count": 5, "names": ["a"], "sizes": [2], "members": "AAAAAA=="}, "give `slices` again"),
+        ({"count": 5, "names": ["a"], "sizes": [1], "members": "?"}, "pass `slices` again"),
+        ({"count": 5, "names": ["a"], "sizes": [2], "members": "AAAAAA=="}, "pass `slices` again"),
     ],
 )
 def test_what_makes_no_slices_is_named(given: Any, complaint: str) -> None:

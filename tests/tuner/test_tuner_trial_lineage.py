@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from quaver import INT8, OpConfig, QuantConfig, Trial, TrialState
 from quaver.ops import FLOAT
-from quaver.trial_lineage import LOOK_BACK, Change, difference, origins, told
+from quaver.trial_lineage import LOOK_BACK, Change, difference, origin_text, origins
 
 INT = OpConfig(INT8)
 WIDE = OpConfig(INT8, granularity="per_tensor")
@@ -51,7 +51,7 @@ def test_no_trial_is_looked_for_too_far_back() -> None:
 def test_an_origin_is_told_in_a_few_words() -> None:
     configs = [ALL, ALL.fallback("a"), ALL.replace({"a": FLOAT, "b": WIDE}), ALL.fallback("a", "c", "d"), ALL, ALL]
     found = origins(trial(number, config) for number, config in enumerate(configs, 1))
-    assert [told(found[number]) for number in (1, 2, 3, 4)] == [
+    assert [origin_text(found[number]) for number in (1, 2, 3, 4)] == [
         "the first", "1: 1 to fp32", "2: 1 to per_tensor", "2: 2 to fp32",
     ]  # fmt: skip
-    assert told(found[2], names=2) == "1: a to fp32" and told(found[6]) == "5: the same"
+    assert origin_text(found[2], names=2) == "1: a to fp32" and origin_text(found[6]) == "5: the same"

@@ -12,7 +12,7 @@ from quaver.engine.timing.objective import Latency
 from quaver.formatting import milliseconds
 from quaver.ops import Precision
 from quaver.trial import Trial
-from quaver.trial_lineage import Origin, origins, told
+from quaver.trial_lineage import Origin, origin_text, origins
 
 # Changed ops that are named if there is room for their names, and the width of all other columns.
 MAX_NAMED_OPS, OTHER_COLUMNS_WIDTH = 2, 76
@@ -98,8 +98,8 @@ def _latency(trial: Trial) -> tuple[str, Text]:
 def _change(trial: Trial, origin: Origin | None, room: int | None) -> Text:
     if origin is None:
         return tables.cell("-")
-    details = told(origin, MAX_NAMED_OPS)
-    change = tables.cell(details if room is None or len(details) <= room else told(origin))
+    details = origin_text(origin, MAX_NAMED_OPS)
+    change = tables.cell(details if room is None or len(details) <= room else origin_text(origin))
     if trial.failed:
         change.append_text(tables.cell(f"; failed: {formatting.last_line(trial.error)}", tables.NOT_MET))
     return change
