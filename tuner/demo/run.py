@@ -1,4 +1,4 @@
-"""The demo's story, from the float model to the op that had to go back to fp32."""
+"""The demo: tune a small network and explain which ops moved to fp32."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ NAME = "digits_dscnn.onnx"
 MODEL = Path(__file__).with_name(NAME)
 CALIBRATION_IMAGES = 256
 RELATIVE = 0.01
-# One weight scale for each layer, as some hardware wants it.
+# One weight scale per layer, as some hardware requires.
 PER_TENSOR = {"weight": {"granularity": ["per_tensor"]}}
 RULES = {"Conv": PER_TENSOR, "Gemm": PER_TENSOR}
 LATENCY_IMAGES, LATENCY_TIMES = 32, 3
 # `auto` ends by itself long before; to go on after the first success makes the model faster.
 GOES_ON = 300.0
-# An op that disturbs the output so many times more than the median op is a culprit.
-CULPRIT = 10.0
+# Sensitivity relative to the median op from which an op counts as a culprit (judgement).
+CULPRIT_RATIO = 10.0
 
 EVAL = '''\
-"""Scores a model on the digits that it was not trained on."""
+"""Score a model on digits that it was not trained on."""
 
 from quaver.demo.data import digits
 
@@ -51,16 +51,16 @@ _, _, images, labels = digits()
 
 
 def accuracy(model):
-    """The share of images that the model gets right."""
+    """Return the share of images that the model classifies correctly."""
     return float((model(images).argmax(axis=1) == labels).mean())
 '''
 
 INTRODUCTION = """\
-A depthwise CNN reads handwritten digits. The hardware of this story wants one weight scale for each layer. That does
-not suit depthwise layers: each of their channels is a filter of its own, and where the filters differ much in size, one
-scale for all leaves the small ones a few of the 256 steps. Which layers suffer, and is it enough to spare those?
+A depthwise CNN reads handwritten digits. The target hardware of this demo requires one weight scale per layer.
+Depthwise layers tolerate that badly: each channel has its own filter, and one scale leaves small filters only a few of the 256
+levels. Which layers lose accuracy, and is it enough to keep those in fp32?
 
-Strategy {strategy!r} looks for the answer; at most {allowed:.0%} of the fp32 score may be lost.
+Strategy {strategy!r} searches for the answer. The criterion allows a loss of {allowed:.0%} of the fp32 score.
 """
 
 
@@ -95,7 +95,7 @@ def run(folder: Path, strategy: str = "auto") -> quaver.TuneResult:
 
 
 def tell(event: Event) -> None:
-    """A line for each event of interest."""
+    """Print a line for each event of interest."""
     match event:
         case StageStarted(stage):
             print(stage, flush=True)
@@ -105,14 +105,14 @@ def tell(event: Event) -> None:
             print(f"  fp32      accuracy {trial.score:.2%}", flush=True)
         case TrialFinished(trial, _):
             if trial.failed:
-                said = f"failed: {formatting.last_line(trial.error)}"
+                outcome = f"failed: {formatting.last_line(trial.error)}"
             else:
-                said = f"accuracy {trial.score:.2%}, {_loss(trial)}, {formatting.verdict(trial)}"
-            print(f"  trial {trial.number:<3} {said}, {formatting.op_counts(trial)} ops", flush=True)
+                outcome = f"accuracy {trial.score:.2%}, {_loss(trial)}, {formatting.verdict(trial)}"
+            print(f"  trial {trial.number:<3} {outcome}, {formatting.op_counts(trial)} ops", flush=True)
 
 
 def sensitivities(result: quaver.TuneResult, calibration: Images) -> Mapping[str, float]:
-    """How much each op disturbs the output when it alone runs in int8; from the history, if it is there."""
+    """Return the output error of each op alone in int8, from the history if it is recorded there."""
     opened = load_model(MODEL, AdapterOptions(threads=1))
     with contextlib.closing(opened) as adapter, History.resume(result.history_path) as history:
         assert history.header is not None
@@ -123,7 +123,7 @@ def sensitivities(result: quaver.TuneResult, calibration: Images) -> Mapping[str
 
 
 def _lay_out(folder: Path, calibration: Images) -> Path:
-    """Put everything into the folder that `quaver tune` and `quaver recover` need, to play with."""
+    """Write the files that `quaver tune` and `quaver recover` need into the folder."""
     model = Path(shutil.copyfile(MODEL, folder / NAME))
     np.savez(folder / "calib.npz", image=calibration)
     (folder / "eval_digits.py").write_text(EVAL, encoding="utf-8")
@@ -131,68 +131,68 @@ def _lay_out(folder: Path, calibration: Images) -> Path:
 
 
 def _tell_fallbacks(best: Trial, errors: Mapping[str, float], seconds: Mapping[str, Sequence[float]]) -> None:
-    """Which ops went back and why; `seconds` of an op in fp32 and in int8 are there if the strategy asked for them."""
-    sent = best.config.fp32_ops
-    if not sent:
-        print("\nNo op had to go back to fp32.")
+    """Print which ops moved to fp32 and why; `seconds` holds op times in fp32 and int8 if they were measured."""
+    moved = best.config.fp32_ops
+    if not moved:
+        print("\nNo op moved to fp32.")
         return
     median = statistics.median(errors.values())
-    everything = "" if best.config.quantized_ops else " That is all of them: nothing was quantized."
-    print(f"\n{len(sent)} of {len(best.config)} ops went back to fp32.{everything}")
-    ordered = sorted(sent, key=lambda name: -errors.get(name, math.inf))
-    culprits = [name for name in ordered if errors.get(name, math.inf) >= CULPRIT * median] or ordered
+    everything = "" if best.config.quantized_ops else " These are all ops: nothing was quantized."
+    print(f"\n{len(moved)} of {len(best.config)} ops moved to fp32.{everything}")
+    ordered = sorted(moved, key=lambda name: -errors.get(name, math.inf))
+    culprits = [name for name in ordered if errors.get(name, math.inf) >= CULPRIT_RATIO * median] or ordered
     for name in culprits[:10]:
         fp32, int8 = seconds.get(name, (1.0, 0.0))
-        slow = "; int8 does not make it faster" if int8 >= fp32 else ""
+        slow = "; int8 is not faster" if int8 >= fp32 else ""
         print(f"  {formatting.printable(name)}\n    {_why(errors.get(name), median)}{slow}")
     if len(culprits) > 10:
         print(f"  ... and {len(culprits) - 10} more")
-    if others := len(sent) - len(culprits):
-        print(f"  {others} more do no such harm: beside fp32 ops they would cost more conversions than int8 saves.")
+    if count := len(moved) - len(culprits):
+        print(f"  {count} more are less sensitive, but beside fp32 ops their conversions cost more than int8 saves.")
 
 
 def _why(error: float | None, median: float) -> str:
     if error is None:
-        return "it was not measured alone"
+        return "its sensitivity was not measured"
     if median <= 0:
-        return f"alone in int8 it disturbs the output by {error:.2g} of its power"
+        return f"alone in int8 its output error is {error:.2g} of the signal"
     times = error / median
     if not math.isfinite(times):
-        return "alone in int8 it ruins the output"
+        return "alone in int8 it makes the output useless"
     if times < 1:
-        return "alone in int8 it disturbs the output less than the median op"
-    return f"alone in int8 it disturbs the output {times:,.{0 if times >= 10 else 1}f}x more than the median op"
+        return "alone in int8 its output error is below that of the median op"
+    return f"alone in int8 its output error is {times:,.{0 if times >= 10 else 1}f}x that of the median op"
 
 
 def _tell_figures(result: quaver.TuneResult, images: Images) -> None:
-    """The fp32 model, all in int8 (the first trial) and the best one, side by side."""
+    """Print the fp32 model, the first trial and the best trial side by side."""
     assert result.best is not None
-    shown = {f"trial {trial.number}": trial for trial in (result.trials[0], result.best)}
+    compared_trials = {f"trial {trial.number}": trial for trial in (result.trials[0], result.best)}
     fp32 = quaver.recover(MODEL, result.history_path, 0, threads=1)
-    models = [quaver.recover(MODEL, result.history_path, trial.number, threads=1) for trial in shown.values()]
+    models = [quaver.recover(MODEL, result.history_path, trial.number, threads=1) for trial in compared_trials.values()]
     feed = {"image": images[:LATENCY_IMAGES]}
     ratios = [sorted(relative_latency(model, fp32, feed) for _ in range(LATENCY_TIMES)) for model in models]
     rows = [
-        ("", "fp32", *shown),
-        ("int8 ops", "0", *(str(trial.config.quantized_count) for trial in shown.values())),
-        ("accuracy", f"{result.baseline:.2%}", *(_percent(trial.score) for trial in shown.values())),
+        ("", "fp32", *compared_trials),
+        ("int8 ops", "0", *(str(trial.config.quantized_count) for trial in compared_trials.values())),
+        ("accuracy", f"{result.baseline:.2%}", *(_percent(trial.score) for trial in compared_trials.values())),
         ("file size", formatting.file_size(fp32.size), *(formatting.file_size(model.size) for model in models)),
-        ("latency", "1.00", *(f"{statistics.median(taken):.2f}" for taken in ratios)),
-        ("  lowest", "", *(f"{taken[0]:.2f}" for taken in ratios)),
-        ("  highest", "", *(f"{taken[-1]:.2f}" for taken in ratios)),
+        ("latency", "1.00", *(f"{statistics.median(runs):.2f}" for runs in ratios)),
+        ("  lowest", "", *(f"{runs[0]:.2f}" for runs in ratios)),
+        ("  highest", "", *(f"{runs[-1]:.2f}" for runs in ratios)),
     ]
     print()
     for label, *cells in rows:
         print(f"  {label:11}" + "".join(f"{cell:>10}" for cell in cells))
     print(
-        f"  Latency is that of {LATENCY_IMAGES} images on one thread as a part of fp32's, both run in turns: the "
-        f"median, lowest and highest of {LATENCY_TIMES} measurements."
+        f"  Latency of {LATENCY_IMAGES} images on one thread relative to fp32, measured interleaved: the median, "
+        f"lowest and highest of {LATENCY_TIMES} measurements."
     )
     best, (lowest, *_, highest) = statistics.median(ratios[-1]), ratios[-1]
     compared = Benefit(LATENCY, best, (highest - lowest) / (2.0 * best))
     if not compared.is_gain:
         slower = "slower" if compared.is_loss else "no faster"
-        print(f"  The best model is {slower} than fp32 on this machine: fp32 ops amid int8 ones need conversions.")
+        print(f"  The best model is {slower} than fp32 on this machine: fp32 ops between int8 ops need conversions.")
 
 
 def _loss(trial: Trial) -> str:
@@ -211,10 +211,10 @@ def _tell_next(result: quaver.TuneResult, folder: Path, model: Path, strategy: s
     data = ("--model", model, "--calib", folder / "calib.npz", "--eval", evaluation)
     steps: list[tuple[str, tuple[Any, ...]]] = [
         ("all trials", ("history", folder)),
-        ("how the best one runs each op", ("show", folder, best.number)),
+        ("how the best trial runs each op", ("show", folder, best.number)),
         ("the model of the first trial", ("recover", model, folder, 1, "-o", folder / "trial1.onnx")),
-        ("the same network with a weight scale for each channel", ("tune", *data, "--strategy", strategy)),
+        ("the same network with one weight scale per channel", ("tune", *data, "--strategy", strategy)),
     ]
     print(f"\nThe files are in {sentences.path(folder)}; the best model is {result.model_path.name}.\n\nNext:")
-    for what, words in steps:
-        print(f"  {what}\n    {sentences.command('quaver', *words)}")
+    for title, words in steps:
+        print(f"  {title}\n    {sentences.command('quaver', *words)}")

@@ -14,7 +14,7 @@ def test_the_demo_finds_the_op_that_int8_does_not_suit(tmp_path: Path) -> None:
     assert snapshot.trials[0].met is False, "int8 alone must not be good enough, or there is no story"
     for number in range(1, len(snapshot.trials) + 1):
         assert f"  trial {number:<3} accuracy " in done.stdout
-    assert "ops went back to fp32" in done.stdout and "x more than the median op" in done.stdout
+    assert "ops moved to fp32" in done.stdout and "x that of the median op" in done.stdout
     for part in ("accuracy", "file size", "latency", "best_model.onnx", "quaver history digits", "quaver recover"):
         assert part in done.stdout
     assert "quaver show digits " in done.stdout and "fp32   trial 1" in done.stdout
