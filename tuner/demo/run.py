@@ -57,8 +57,8 @@ def accuracy(model):
 
 INTRODUCTION = """\
 A depthwise CNN reads handwritten digits. The target hardware of this demo requires one weight scale per layer.
-Depthwise layers tolerate that badly: each channel has its own filter, and one scale leaves small filters only a few of the 256
-levels. Which layers lose accuracy, and is it enough to keep those in fp32?
+Depthwise layers tolerate that badly: each channel has its own filter, and one scale leaves small filters only a few of
+the 256 levels. Which layers lose accuracy, and is it enough to keep those in fp32?
 
 Strategy {strategy!r} searches for the answer. The criterion allows a loss of {allowed:.0%} of the fp32 score.
 """
