@@ -74,5 +74,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """What is public: the names above, and the rooms that have public names of their own."""
+    """Return the public names: those above, and the packages with public names of their own."""
     return [*__all__, "adapters", "diagnosis", "history", "metrics", "strategies"]

@@ -67,7 +67,7 @@ def kills(folder: Path, whole: Attempt, count: int, seed: int) -> list[str]:
                 break
         made.acknowledged = tuple(told)
         faults = [fault for fault in check(whole, made, place) if not fault.startswith("evaluated")]
-        if _skipped_saving(place):  # two kills while saving: the run says so and goes on without the file
+        if _skipped_saving(place):  # two kills while saving: the run reports it and continues without the file
             faults = [fault for fault in faults if not fault.startswith("it leaves")]
         wrong += [f"run {runs} of seed {seed}: {fault}" for fault in faults]
         shutil.rmtree(place, ignore_errors=True)

@@ -57,7 +57,7 @@ def test_no_first_success_comes_later_than_was_said(
 
 
 class OnlyTheLast(SimulatedModel):
-    """What a strategy tries in the end is all that will do."""
+    """Only the last configuration that a strategy tries meets the criterion."""
 
     def score(self, config: QuantConfig) -> float:
         return self.baseline if config == self.__dict__["good"] else 0.0

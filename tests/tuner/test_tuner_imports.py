@@ -24,8 +24,8 @@ FOLDERS = {
 }
 ROOT = Path(__file__).parents[2]
 
-# From below to above, as the folders are called; a file that lies in `tuner/` itself is vocabulary, and so are rooms
-# that know nothing but it. Whoever stands at one level may import what is lower, and its own folder.
+# The layers from bottom to top. A file in `tuner/` itself is vocabulary, and so are packages that import nothing else.
+# A module may import lower layers and its own folder.
 LEVELS = (
     ("vocabulary",),
     ("strategies", "adapters", "history", "diagnosis"),
@@ -69,7 +69,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def place(module: str) -> tuple[int, str]:
-    """The level of a module, and the folder that says it."""
+    """Return the layer of a module, and its folder."""
     parts = module.split(".")[1:]
     if not parts:
         folder = "front door"
@@ -105,7 +105,7 @@ def test_imports_go_one_way(module: str) -> None:
         other, its_folder = place(name)
         assert other <= level, f"{module} ({folder}) imports {name} ({its_folder})"
         if other == level < len(LEVELS) - 1:
-            assert folder == its_folder, f"{module} imports {name}: rooms do not know each other"
+            assert folder == its_folder, f"{module} imports {name}: packages of one layer do not import each other"
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith("quaver.adapters")])
@@ -148,7 +148,7 @@ def test_tab_shows_what_is_public() -> None:
     shown = dir(quaver)
     assert set(quaver.__all__) <= set(shown)
     for name in set(shown) - set(quaver.__all__):
-        assert getattr(quaver, name).__all__, f"{name} is neither public nor a room with public names"
+        assert getattr(quaver, name).__all__, f"{name} is neither public nor a package with public names"
     assert not {"logging", "version", "api", "engine", "errors"} & set(shown)
 
 

@@ -232,7 +232,7 @@ REPAIRABLE = (
 
 
 def given(names: dict[Any, Any] | None = None, types: dict[Any, Any] | None = None) -> dict[str, tuple[str, ...]]:
-    """What repairs the reduced choices of each op have, of which there must be no others."""
+    """Return the repairs of the quantized choices of each op, and check that all have the same."""
     found = {}
     for op in apply_rules(REPAIRABLE, names, types):
         (found[op.name],) = {choice.repairs for choice in op.choices if choice.quantized}

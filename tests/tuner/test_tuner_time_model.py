@@ -1,4 +1,4 @@
-"""The time of mixtures, and the fastest of them."""
+"""The time of mixed-precision configs, and the fastest one."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def _log_mean(logs: NDArray[np.float64]) -> NDArray[np.float64]:
 def ordered(scores: ArrayLike) -> float:
     """Return the p-value of a runs test: the probability of so few changes between good and bad in random order.
 
-    It is Wald and Wolfowitz's test, exact and one-sided: samples that alternate too regularly do no harm. Good samples
+    It is Wald and Wolfowitz's test, exact and one-sided: samples may alternate too regularly. Good samples
     are those above the median, or above the mean where no sample is above the median, as with scores of 0 and 1.
     """
     values = np.asarray(scores, dtype=float).ravel()

@@ -1,8 +1,8 @@
 """Confidence intervals of a loss, from the differences of paired scores.
 
 The scores of one sample under both models are paired: their differences vary far less than the scores do. The interval
-is the usual one of their mean (of the ratio, for a relative loss), after two pseudo-samples are added: one that lost
-and one that gained as much as samples do that differ. For scores of 0 and 1 that is Bonett and Price's interval. Where
+is the usual one of their mean (of the ratio, for a relative loss), after two pseudo-samples are added: one loses
+and one gains as much as the samples with a difference. For scores of 0 and 1 that is Bonett and Price's interval. Where
 only a few samples differ the plain interval is far too short, and this one is rather too long.
 """
 

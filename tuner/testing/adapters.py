@@ -36,7 +36,7 @@ def check_adapter(
     """Check an adapter on one model: everything that quaver asks of it.
 
     Args:
-        load_adapter: loads the model anew each time: `lambda options: MyAdapter.load("model.xyz", options)`.
+        load_adapter: loads the model again each time: `lambda options: MyAdapter.load("model.xyz", options)`.
         calibration_data: as for `calib_dataloader`; iterated several times.
         model: the model that `load_adapter` loads, to check that it is accepted and never changed.
 
@@ -249,7 +249,7 @@ def _check_repairs(case: _Case) -> None:
     except BuildError as error:
         assert "no such repair" in str(error), f"the error for a repair that cannot be done does not name it: {error}"
     else:
-        raise AssertionError("an op with a repair that nobody knows is built without a word; raise a BuildError")
+        raise AssertionError("an op with an unknown repair is built without an error; raise a BuildError")
 
 
 def _check_names(case: _Case) -> None:

@@ -69,7 +69,7 @@ def drive(
         width: number of parallel trials that the strategy sees. `drive` itself runs them one by one.
 
     Raises:
-        StrategyError: a proposal lies outside the space, or the strategy goes on without new proposals.
+        StrategyError: a proposal lies outside the space, or the strategy continues without new proposals.
     """
     criterion = criterion or Criterion()
     driven = prepared(

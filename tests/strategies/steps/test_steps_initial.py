@@ -1,4 +1,4 @@
-"""Which of the measured mixtures the search begins with."""
+"""The measured mixed-precision config that the search begins with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROBE: Any = Errors()
 
 
 def first(*seconds: float) -> QuantConfig:
-    """Return the first choice among mixtures of four, three, two and one int8 ops with these latencies."""
+    """Return the first choice among configs of four, three, two and one int8 ops with these latencies."""
     return fastest(dict(zip((ALL, THREE, TWO, ONE), seconds, strict=False)), PROBE)[0]
 
 

@@ -83,4 +83,4 @@ def test_ctrl_c_before_any_result_gives_130(tmp_path: Path) -> None:
     assert done.returncode == 130
     assert "\nquaver: interrupted before there was a result" in done.stderr
     assert "Traceback" not in done.stderr and done.stdout == "" and done.stderr.count("interrupted") == 1
-    assert not (tmp_path / "run").exists()  # there is nothing to go on with
+    assert not (tmp_path / "run").exists()  # there is nothing to resume

@@ -1,4 +1,4 @@
-"""Intervals of a loss hold it as often as they say; sureness and their correction agree with them."""
+"""Intervals contain the loss as often as their level says; the confidence and the correction agree with them."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def test_a_strategy_that_succeeds_later_than_it_said() -> None:
     late = "on a model with two culprits, first succeeds at trial 3, but its first_success is 2"
     with pytest.raises(AssertionError, match=late):
         check_strategy(strategy(worst_first, lambda space: 1 + len(space.tunable), lambda space: 2))
-    # One that has no end of its own is run for as long as it says it needs.
+    # A strategy without a natural end runs for as long as its first_success announces.
     with pytest.raises(AssertionError, match="first succeeds at trial 13, but its first_success is 12"):
         check_strategy(strategy(most_harmless_first, first=lambda space: 12))
 

@@ -100,7 +100,7 @@ def test_where_every_op_does_some_damage_few_more_fall_back_than_must(ops: int) 
 
 
 class Hopeless(SimulatedModel):
-    """Nothing will do."""
+    """A model for which no configuration meets the criterion."""
 
     def score(self, config: QuantConfig) -> float:
         return 0.9 * self.baseline

@@ -177,7 +177,7 @@ def test_the_timeout_is_kept(timeout: float, machine: Any, tmp_path: Path, monke
     busy = machine([0.1] * 8, [0.1] * 8)
     outcome, seen = tuned(tmp_path / "h", 8, eval_func=slow, budget=Budget(timeout=timeout))
     if timeout == 10.0:
-        # Two trials took 9.8 s: too little is left to measure both again, and nothing was kept back for it.
+        # Two trials took 9.8 s: too little is left to measure both again, and no time was reserved for it.
         assert outcome.reason is StopReason.TIMEOUT and stages(seen) == 0 and not busy.together
     else:
         assert outcome.reason is StopReason.EXHAUSTED and stages(seen) == 1
