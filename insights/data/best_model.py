@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,10 @@ from quaver.engine.inspection.best_model import ABOUT, CAUSES, FINE, OPS, PROFIL
 from quaver.formatting import MAX_SECONDS, plural
 from quaver.insights.data.text import duration
 from quaver.types import PlainDict, PlainMapping
+from quaver.unquantizable import Unquantizable, from_notes
+
+if TYPE_CHECKING:
+    from quaver.insights.data.run_reader import RunData
 
 Floats = NDArray[np.float64]
 
@@ -275,3 +280,46 @@ def _kernel(entry: object) -> Kernel | None:
             if math.isfinite(fp32) and math.isfinite(best):
                 return Kernel(name, converts, fp32_kernel, fp32, best_kernel, best)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One op, or one kernel without an op.
+
+    Attributes:
+        kernel: its times.
+        kind: "int8", "fp32", "conversion", or "rest" for kernels that stay float and belong to no op.
+    """
+
+    kernel: Kernel
+    kind: str
+
+
+def profile_rows(data: RunData) -> list[ProfileRow]:
+    """Return the profile of the best model, the slowest first."""
+    inspection = data.inspection
+    number = inspection.profile.get("trial")
+    config = data.config(number) if isinstance(number, int) else None
+    rows = []
+    for kernel in inspection.kernels:
+        if kernel.converts:
+            kind = "conversion"
+        elif config is not None and kernel.name in data.places:
+            kind = "int8" if config[kernel.name].quantized else "fp32"
+        else:
+            kind = "rest"
+        rows.append(ProfileRow(kernel, kind))
+    return rows
+
+
+def totals(rows: list[ProfileRow], best: bool) -> dict[str, float]:
+    """Return the seconds of each kind, in the best model or in fp32."""
+    seconds = dict.fromkeys(("int8", "fp32", "conversion", "rest"), 0.0)
+    for row in rows:
+        seconds[row.kind] += row.kernel.best if best else row.kernel.fp32
+    return seconds
+
+
+def uncovered(data: RunData) -> list[Unquantizable]:
+    """Return the kinds of nodes that no int8 kernel covers, with their share of the fp32 time."""
+    return [kind for kind in from_notes(data.snapshot.notes) if kind.share is None or kind.share > 0]

@@ -9,9 +9,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from quaver.insights.data.graph import Graph
-from quaver.insights.data.op_rows import OpRow
+from quaver.insights.data.op_rows import BestScore, OpRow
 from quaver.insights.data.run_reader import RunData
-from quaver.insights.data.sensitivity import BestScore
 from quaver.insights.data.summary import allowed_score
 from quaver.insights.data.text import duration, figure_text
 from quaver.insights.figures.style import (

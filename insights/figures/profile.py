@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from quaver.insights.data.profile import ProfileRow, totals
+from quaver.insights.data.best_model import ProfileRow, totals
 from quaver.insights.data.text import duration, figure_text
 from quaver.insights.figures.style import BY_KIND, FAINT, GRID, INT8, REST, empty, styled
 

@@ -11,8 +11,8 @@ from dash.development.base_component import Component
 
 from quaver.engine.timing.objective import axes
 from quaver.insights.assets import read_asset
+from quaver.insights.data.op_rows import best_scores, most_sensitive
 from quaver.insights.data.run_reader import RunState
-from quaver.insights.data.sensitivity import best_scores, most_sensitive
 from quaver.insights.data.summary import costs, state_phrase
 from quaver.insights.data.text import name
 from quaver.insights.figures.distributions import weights_figure

@@ -6,11 +6,18 @@ every text, because names in a run come from model files.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from quaver.insights.data.summary import Fact
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+# Judgement: pixels of a figure without a height of its own.
+DEFAULT_HEIGHT = 300
 
 
 @dataclass(frozen=True)
@@ -130,3 +137,16 @@ class Section:
     def id(self) -> str:
         """The anchor of the section."""
         return self.title.lower().replace(" ", "-")
+
+
+def figure_block(figure: go.Figure) -> FigureBlock:
+    """Return a figure as a block of the report."""
+    # Six digits are more than a figure shows, and a third of the bytes of a float.
+    content = json.loads(figure.to_json(), parse_float=lambda text: float(f"{float(text):.6g}"))
+    text = (
+        json.dumps(content, separators=(",", ":"))
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
+    return FigureBlock(text, int(figure.layout.height or DEFAULT_HEIGHT))

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from quaver.engine.timing.objective import axes
 from quaver.formatting import MISSING, loss, plural, score
 from quaver.insights.data import graph
-from quaver.insights.data.op_rows import OpRow, op_rows
-from quaver.insights.data.profile import profile_rows, uncovered
+from quaver.insights.data.best_model import profile_rows, uncovered
+from quaver.insights.data.op_rows import OpRow, best_scores, largest_gain, most_sensitive, op_rows
 from quaver.insights.data.run_reader import RunData
-from quaver.insights.data.sensitivity import best_scores, largest_gain, most_sensitive
 from quaver.insights.data.summary import recover_command, state_phrase, verdict
 from quaver.insights.data.text import duration, name, percent, precision, size
 from quaver.insights.report.blocks import (
@@ -26,8 +25,8 @@ from quaver.insights.report.blocks import (
     Paragraph,
     Section,
     Table,
+    figure_block,
 )
-from quaver.insights.report.plotly_embed import figure_block
 
 # Judgement: the rows of each table, so that the report stays readable; the live page has all of them.
 MAX_TRIALS, MAX_OPS, MAX_SENSITIVE_OPS, MAX_EDGES, MAX_KERNELS = 500, 3000, 30, 200, 200

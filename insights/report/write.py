@@ -12,7 +12,7 @@ from quaver.api.run_log import PRIVATE
 from quaver.errors import HistoryError, SettingsError
 from quaver.files.atomic import write_safely
 from quaver.files.paths import expanded
-from quaver.insights.assets import read_asset
+from quaver.insights.assets import plotly_script, read_asset
 from quaver.insights.data.run_reader import FollowedRun, RunData
 from quaver.insights.data.text import name
 
@@ -61,8 +61,6 @@ def report(data: RunData) -> str:
 
     plotly = script = ""
     if importlib.util.find_spec("plotly") is not None:
-        from quaver.insights.report.plotly_embed import plotly_script
-
         plotly, script = plotly_script(), read_asset("report.js")
     # Markup marks what must not be escaped: none of it comes from the run.
     return _template().render(

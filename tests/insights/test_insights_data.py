@@ -15,10 +15,9 @@ from quaver.formatting import MISSING
 from quaver.history import Header, History
 from quaver.insights import FollowedRun, RunData, RunState
 from quaver.insights.data import text as wording
+from quaver.insights.data.best_model import profile_rows, totals
 from quaver.insights.data.graph import default_depth, make_graph
-from quaver.insights.data.op_rows import op_rows
-from quaver.insights.data.profile import profile_rows, totals
-from quaver.insights.data.sensitivity import best_scores, largest_gain, most_sensitive
+from quaver.insights.data.op_rows import best_scores, largest_gain, most_sensitive, op_rows
 from quaver.insights.data.summary import verdict
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.processors import VERIFIED, Verification, this_processor

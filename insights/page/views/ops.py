@@ -7,8 +7,7 @@ import math
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from quaver.insights.data.op_rows import OpRow
-from quaver.insights.data.sensitivity import best_scores, largest_gain, most_sensitive
+from quaver.insights.data.op_rows import OpRow, best_scores, largest_gain, most_sensitive
 from quaver.insights.data.text import name
 from quaver.insights.figures.distributions import weights_figure
 from quaver.insights.figures.ops import ops_figure, ranking_figure, steps_figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dash import html
 from dash.development.base_component import Component
 
-from quaver.insights.data.profile import profile_rows, uncovered
+from quaver.insights.data.best_model import profile_rows, uncovered
 from quaver.insights.data.text import listed, name, percent
 from quaver.insights.figures.profile import kernels_figure, totals_figure
 from quaver.insights.page.components import grid, number_column, static_figure, text_column
