@@ -6,7 +6,8 @@ VNNI the same sums are exact. So a model can give other answers there than where
 
 Neighbours are the values 2i and 2i + 1 of the reduction. A matrix product sums along the rows of the matrix; a
 convolution sums kernel position by kernel position, all input channels of each position next to each other. The order
-was established with an emulator, one pair at a time; `tests/adapters/onnxrt/test_onnx_processors.py` repeats it.
+was established with an emulator, one pair at a time. The test that repeats it is
+`tests/adapters/onnxrt/build/test_onnx_saturation_on_processors.py`.
 
 An activation is at most 255, so two neighbours of one sign cannot overflow if they add up to at most 128
 (255 * 128 = 32640 <= 32767 < 255 * 129). Two neighbours of different signs never do. This holds for every input.

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
+from onnx_graphs import IMAGE, ROWS, SAME, attention, conv, residual
 from onnx_models import Array, Net, data, deviation, kernels, opened, random_config, space, weight
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
@@ -17,17 +18,9 @@ from quaver.errors import ModelError
 from quaver.ops import INT4, MODES, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 
-IMAGE = (None, 4, 8, 8)
-ROWS = (None, 3, 8)
-SAME: dict[str, Any] = {"pads": [1, 1, 1, 1]}
 f32 = np.float32
 
 Graph = Callable[[Net], Any]
-
-
-def conv(net: Net, x: str, seed: int = 0, inputs: int = 4, outputs: int = 4) -> str:
-    """A 1x1 convolution with a bias: what stands before and after the op in question."""
-    return str(net.Conv(x, weight(outputs, inputs, 1, 1, seed=seed), weight(outputs, seed=seed)))
 
 
 def between(make: Callable[[Net, str], str], inputs: int = 4) -> Graph:
@@ -43,26 +36,6 @@ def gemms(make: Callable[[Net, str], str]) -> Graph:
 def products(make: Callable[[Net, str], str], batch: int | None = None) -> Graph:
     """The same with three dimensions."""
     return lambda net: net.Sigmoid(make(net, net.Sigmoid(net.input(batch, *ROWS[1:]))))
-
-
-def residual(net: Net) -> str:
-    x = net.Relu(net.Conv(net.input(*IMAGE), weight(4, 4, 3, 3), weight(4), **SAME))
-    y = net.Relu(net.Add(net.Conv(net.Relu(conv(net, x)), weight(4, 4, 3, 3, seed=2), **SAME), x))
-    return str(net.Gemm(net.Flatten(net.GlobalAveragePool(net.Add(conv(net, y), y))), weight(4, 3), weight(3)))
-
-
-def attention(net: Net, batch: int | None = None) -> str:
-    def heads(seed: int) -> str:
-        rows = net.Add(net.MatMul(x, weight(8, 8, seed=seed)), weight(8, seed=seed))
-        return str(net.Transpose(net.Reshape(rows, np.array([0, 0, 2, 4])), perm=[0, 2, 1, 3]))
-
-    x, mask = net.input(batch, *ROWS[1:]), net.input(batch, 1, 1, 3, name="mask")
-    query, key, value = heads(0), heads(1), heads(2)
-    scores = net.Div(net.MatMul(query, net.Transpose(key, perm=[0, 1, 3, 2])), f32(2))
-    mixed = net.MatMul(net.Softmax(net.Add(scores, mask)), value)
-    rows = net.MatMul(net.Reshape(net.Transpose(mixed, perm=[0, 2, 1, 3]), np.array([0, 0, 8])), weight(8, 8, seed=3))
-    y = net.LayerNormalization(net.Add(x, net.Add(rows, weight(8))), weight(8), weight(8))
-    return str(net.Add(net.MatMul(y, weight(8, 4)), weight(4)))
 
 
 def embedding(net: Net) -> str:

@@ -112,10 +112,11 @@ def test_saving_makes_the_folder_and_replaces_the_file(model: OnnxModel, tmp_pat
     assert os.listdir(path.parent) == ["model.onnx"]
 
 
+FOLDER = Path(__file__).parent
 UMASK = """
 import os, sys
 sys.path[:0] = sys.argv[2:]
-from test_onnx_models import opened, two_inputs
+from test_onnx_model import opened, two_inputs
 os.umask(int(sys.argv[1], 8))
 def changed(mask):
     raise AssertionError("the mask of the whole process was changed")
@@ -128,7 +129,7 @@ with opened(two_inputs(), calibrate=False) as adapter:
 @pytest.mark.parametrize(("mask", "mode"), [("022", "0o644"), ("077", "0o600"), ("002", "0o664"), ("000", "0o666")])
 def test_a_saved_file_has_the_mode_of_any_new_file(mask: str, mode: str, tmp_path: Path) -> None:
     """The mask is left alone meanwhile: other threads may be making files."""
-    arguments = [sys.executable, "-c", UMASK, mask, str(Path(__file__).parent)]
+    arguments = [sys.executable, "-c", UMASK, mask, str(FOLDER), str(FOLDER.parent)]
     done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == mode and os.listdir(tmp_path) == ["model.onnx"]
 

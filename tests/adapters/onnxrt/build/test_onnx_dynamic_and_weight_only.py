@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from onnx_graphs import attention, residual
 from onnx_models import Array, Net, data, deviation, kernels, opened, space, weight
-from test_onnx_kernels import attention, residual
 
 from quaver.adapters.abilities import weight_errors
 from quaver.adapters.onnxrt.adapter import OnnxAdapter

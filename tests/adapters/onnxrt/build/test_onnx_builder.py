@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx_graphs import NETWORKS
 from onnx_models import as_given, kernels, opened, random_config, space
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
@@ -18,12 +19,6 @@ from quaver.ops import QuantConfig
 from quaver.space import TuningSpace
 from quaver.types import Feed
 
-ROOT = Path(__file__).parents[3]
-NETWORKS = {
-    "depthwise": ROOT / "tuner" / "demo" / "digits_dscnn.onnx",
-    "residual": ROOT / "tests" / "data" / "digits_resnet.onnx",
-    "transformer": ROOT / "tests" / "data" / "digits_encoder.onnx",
-}
 COUNT = 30
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx_graphs import NETWORKS
 from onnx_models import Array, Net, kernels, opened, space, tensor, weight
-from test_onnx_networks import NETWORKS
 
 from quaver.adapters import BiasCorrection, Repair, RepairableOp, Statistic, register_repair
 from quaver.adapters.onnxrt.adapter import OnnxAdapter

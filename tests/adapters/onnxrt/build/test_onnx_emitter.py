@@ -14,7 +14,7 @@ from onnx_models import Net, deviation, kernels, opened, space, weight
 
 @pytest.mark.parametrize("body", BODIES)
 def test_a_body_reads_an_int8_result_behind_ops_that_pass_it_on(body: str) -> None:
-    script = Path(__file__).parent / "captured_tensors.py"
+    script = Path(__file__).parents[1] / "captured_tensors.py"
     done = subprocess.run([sys.executable, script, body], capture_output=True, text=True, timeout=300, check=False)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
     assert done.returncode == 0, f"behind {lines[-1] if lines else 'nothing'}: {done.stderr[-2000:]}"

@@ -19,7 +19,7 @@ from quaver.errors import SettingsError
 from quaver.testing.comparison import equal_feeds
 
 f32 = np.float32
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 IMAGES = digits()[0][:250]
 WAYS: dict[str, Callable[[Any], Any]] = {
     "one by one": lambda values: [values[at : at + 1] for at in range(len(values))],

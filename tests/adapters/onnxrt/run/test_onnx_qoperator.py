@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx_graphs import NETWORKS
 from onnx_models import data, kernels, opened, random_config, space
-from test_onnx_networks import NETWORKS
 
 from quaver.adapters import TimingOptions
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
@@ -120,6 +120,6 @@ def test_bytes_are_the_same_in_another_process(which: str) -> None:
     path = NETWORKS[which]
     with opened(path, quant_format="qoperator") as adapter:
         here = [adapter.assemble(space(adapter).default_config()).sha256, adapter.assemble(None).sha256]
-    arguments = [sys.executable, "-c", SCRIPT, str(path), str(Path(__file__).parent)]
+    arguments = [sys.executable, "-c", SCRIPT, str(path), str(Path(__file__).parents[1])]
     there = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split()
     assert there == here

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx_graphs import NETWORKS
 from onnx_models import Array, Net, data, kernels, opened, random_config, space, weight
-from test_onnx_networks import NETWORKS
 from unrounded import proto, unrounded
 
 from quaver import diagnose
