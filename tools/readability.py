@@ -36,6 +36,7 @@ BRANCHES = (
 
 # Files of 80 lines or fewer with one importer that stand alone for a reason.
 SMALL_ON_PURPOSE: dict[str, str] = {
+    "quaver.adapters.onnxrt.optimize.denormals": "each rewrite of the float graph has a module of its own",
     "quaver.insights.page.views.profile": "one view of the page",
     "quaver.insights.page.views.summary": "one view of the page",
     "quaver.insights.plot": "an entry point of setup.cfg",

@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 class OnnxAdapter(Adapter):
-    """One ONNX model: taken apart once, and built anew for each trial."""
+    """One ONNX model: taken apart once, and built again for each trial."""
 
     name = "onnxrt"
     frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")

@@ -1,4 +1,4 @@
-"""An LSTM with int8 weights: ONNX Runtime's DynamicQuantizeLSTM, which takes ranges anew at each step."""
+"""An LSTM with int8 weights: ONNX Runtime's DynamicQuantizeLSTM, which takes new ranges at each step."""
 
 from __future__ import annotations
 

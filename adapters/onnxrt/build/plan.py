@@ -1,6 +1,6 @@
 """The plan of one model: which tensors of the graph a configuration quantizes, and how.
 
-`Plan` turns a `QuantConfig`, which speaks of ops, into decisions about tensors: which ones are quantized, by which
+`Plan` turns a `QuantConfig`, which speaks of ops, into decisions about tensors: which ones are quantized, with what
 scale, which ones their producer writes as uint8, and where a guard must keep ONNX Runtime's optimiser from undoing a
 choice. The emitter (`build/emitter.py`) only writes down what is planned here.
 """

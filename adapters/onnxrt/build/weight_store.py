@@ -161,7 +161,7 @@ class WeightStore:
         return self._path
 
     def close(self) -> None:
-        """Remove the file. Sessions that mapped it go on working."""
+        """Remove the file. Sessions that mapped it keep working."""
         self._file.close()
         if self._shared is None:
             self._path.unlink(missing_ok=True)

@@ -77,7 +77,7 @@ def why_one_scale(graph: Graph, unit: Unit) -> str:
         return ""
     kind = graph.nodes[unit.anchor].op_type
     if unit.is_embedding:
-        return "the rows of the table are so short that a scale for each would take as much room as the row"
+        return "the rows of the table are so short that a scale for each would take as much memory as the row"
     if kind == "ConvTranspose":
         return "ONNX Runtime has no int8 kernel for ConvTranspose, and its 8-bit weight takes one scale"
     return f"ONNX Runtime's int8 {kind} takes one scale for a weight of {graph.constants[unit.weight].ndim} axes"

@@ -125,12 +125,12 @@ def _number(text: str, what: str, name: str) -> int:
 
 
 def _path_inside(folder: Path, location: str, name: str) -> Path:
-    subject = f"the external data of {name!r} is said to lie at {location[:80]!r}"
+    subject = f"the external data of {name!r} is declared at {location[:80]!r}"
     try:
         path = (folder / location).resolve()
         inside = bool(location) and path.is_relative_to(folder.resolve())
     except (OSError, ValueError, RuntimeError) as error:  # a NUL byte, a name that is too long, or a cycle of links
-        raise ModelError(f"{subject}, which is no path") from error
+        raise ModelError(f"{subject}, which is not a path") from error
     if not inside:
         raise ModelError(f"{subject}, outside the model's folder")
     return path

@@ -71,7 +71,7 @@ class Unit:
 
     @property
     def is_lstm(self) -> bool:
-        """True for an LSTM. Its int8 kernel takes ranges anew at each step."""
+        """True for an LSTM. Its int8 kernel takes new ranges at each step."""
         return self.op.kind == "LSTM"
 
     @property

@@ -35,7 +35,7 @@ _BINARY = ("Add", "Mul")
 
 # Judgement: an int8 table of fewer numbers saves too little to be worth a decision.
 _TABLE_ELEMENTS = 2**14
-# Rows shorter than this share one scale: a float32 scale for each would take half as much room as the row or more.
+# Rows shorter than this share one scale: a float32 scale for each would take half the memory of the row or more.
 _ROW_ELEMENTS = 8
 
 # Other ways to run a product with a constant matrix: with ranges taken at run time, or with its weight alone in int8.

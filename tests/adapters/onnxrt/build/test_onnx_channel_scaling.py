@@ -101,7 +101,7 @@ def off(adapter: OnnxAdapter, config: QuantConfig, output: int = 0) -> float:
 
 
 @pytest.mark.parametrize("which", MODELS)
-def test_it_cuts_the_error_and_keeps_the_kernels(which: str) -> None:
+def test_smoothing_cuts_the_error_and_keeps_the_kernels(which: str) -> None:
     with calibrated(MODELS[which]()) as adapter:
         config = space(adapter).default_config()
         assert off(adapter, smoothed(config)) < 0.3 * off(adapter, config)
@@ -158,7 +158,7 @@ def test_two_strengths_of_one_tensor_go_side_by_side() -> None:
 
 @pytest.mark.parametrize("which", MODELS)
 @pytest.mark.parametrize("repairs", [(NAME,), (NAME, "bias_correction")])
-def test_it_survives_restore_and_rebuild_byte_for_byte(which: str, repairs: tuple[str, ...]) -> None:
+def test_smoothed_models_are_rebuilt_byte_for_byte(which: str, repairs: tuple[str, ...]) -> None:
     model = MODELS[which]()
     with opened(model, calibrate=False) as one, opened(model, calibrate=False) as other:
         other.restore(pickle.loads(pickle.dumps(one.calibrate([{"x": x} for x in feeds(one)]))))
@@ -168,7 +168,7 @@ def test_it_survives_restore_and_rebuild_byte_for_byte(which: str, repairs: tupl
         assert one.assemble(plain).sha256 != one.assemble(smoothed(plain)).sha256
 
 
-def test_it_survives_a_snapshot(tmp_path: Path) -> None:
+def test_smoothing_survives_a_snapshot(tmp_path: Path) -> None:
     model = normalized()
     with opened(model, calibrate=False) as adapter:
         calibration = adapter.calibrate([{"x": x} for x in feeds(adapter)])
@@ -190,7 +190,7 @@ def test_the_local_error_of_an_op_counts_it(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", MODELS)
-def test_an_operator_format_has_it_too(which: str) -> None:
+def test_the_qoperator_format_is_smoothed_too(which: str) -> None:
     with calibrated(MODELS[which](), quant_format="qoperator") as adapter:
         config = space(adapter).default_config()
         assert off(adapter, smoothed(config)) < 0.3 * off(adapter, config)
@@ -211,7 +211,7 @@ def test_a_calibration_without_statistics_offers_no_repairs() -> None:
         old.assemble(space(old).default_config())
 
 
-def test_what_an_int8_op_writes_cannot_be_smoothed() -> None:
+def test_the_output_of_an_int8_op_cannot_be_smoothed() -> None:
     net = Net()
     x = net.input(None, 4, 6, 6)
     hidden = net.Flatten(net.Relu(net.Conv(x, weight(4, 4, 1, 1), name="first")))

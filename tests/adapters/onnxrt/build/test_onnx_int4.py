@@ -94,7 +94,7 @@ def test_a_block_of_one_value_keeps_it(value: float) -> None:
     assert np.allclose(quantize_blocks(rows).dequantized(BLOCK), rows, rtol=1e-6, atol=1e-44)
 
 
-def test_what_is_packed_comes_back() -> None:
+def test_unpacking_undoes_packing() -> None:
     steps = np.random.default_rng(0).integers(0, 16, (3, 9)).astype(np.uint8)
     assert packed(steps).shape == (3, 5)
     assert np.array_equal(unpacked(packed(steps))[:, :9], steps)
@@ -122,7 +122,7 @@ def test_four_bits_are_no_choice_by_themselves(model: onnx.ModelProto) -> None:
     ],
     ids=["less than a block", "few numbers", "rows that end within a block", "columns"],
 )
-def test_they_are_not_there_where_no_kernel_takes_them_or_they_save_nothing(model: onnx.ModelProto) -> None:
+def test_four_bits_are_not_offered_without_a_kernel_or_a_saving(model: onnx.ModelProto) -> None:
     with opened(model) as adapter:
         assert [op.smaller for op in adapter.ops()] == [()]
 
@@ -204,7 +204,7 @@ def tuned(tmp_path: Path, **settings: Any) -> quaver.TuneResult:
     )
 
 
-def test_size_brings_them_and_a_trial_is_recovered_to_the_byte(tmp_path: Path) -> None:
+def test_the_size_objective_uses_four_bits_and_trials_are_recovered_byte_for_byte(tmp_path: Path) -> None:
     result = tuned(tmp_path, objective="size", relative=0.2)
     assert result.met and result.best is not None
     assert set(result.best.config.ops_in(INT4)) == {"word", "inner", "outer"}
@@ -219,14 +219,14 @@ def test_size_brings_them_and_a_trial_is_recovered_to_the_byte(tmp_path: Path) -
     assert again.save(tmp_path / "again.onnx").read_bytes() == saved.read_bytes()
 
 
-def test_what_loses_too_much_goes_back_to_eight_bits(tmp_path: Path) -> None:
+def test_an_op_that_loses_too_much_falls_back_to_eight_bits(tmp_path: Path) -> None:
     result = tuned(tmp_path, objective="size", relative=0.005)
     assert result.met and result.best is not None
     assert INT8 in {result.best.config[name].precision for name in ("word", "inner", "outer")}
     assert all(result.best.config[name].quantized for name in ("word", "inner", "outer"))
 
 
-def test_without_a_rule_other_objectives_never_see_them(tmp_path: Path) -> None:
+def test_other_objectives_use_four_bits_only_by_a_rule(tmp_path: Path) -> None:
     result = tuned(tmp_path, objective="int8_ops", relative=0.2, strategy="exhaustive", max_trials=30, timeout=60)
     assert not any(trial.config.ops_in(INT4) for trial in result.trials)
 

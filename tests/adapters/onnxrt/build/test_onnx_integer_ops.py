@@ -1,4 +1,4 @@
-"""HardSigmoid in int8: integers that are cut off where that will do, a table where it will not."""
+"""HardSigmoid in int8: its integers are clipped where that is exact enough, else a lookup table is used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parameters(step: float, zero: int) -> QuantizationParameters:
 
 @pytest.mark.parametrize(("slope", "shift"), [(1 / 6, 0.5), (0.2, 0.5), (1, 0.1)])
 @pytest.mark.parametrize("step", [0.011, 0.04, 0.09])
-def test_integers_cut_off_stand_for_the_result(slope: float, shift: float, step: float) -> None:
+def test_clipped_integers_are_the_result_of_the_hard_sigmoid(slope: float, shift: float, step: float) -> None:
     found = clipped_integers(parameters(step, 150), slope, shift)
     high = 150 + (1 - shift) / (slope * step)
     if found is None:
@@ -48,7 +48,7 @@ def test_integers_cut_off_stand_for_the_result(slope: float, shift: float, step:
     assert made.min() == 0 and (made[-1] == pytest.approx(1) or high > 255)
 
 
-def test_where_x_reaches_both_ends_its_integers_are_cut_off() -> None:
+def test_integers_are_clipped_where_x_reaches_both_ends() -> None:
     with opened(swish(USUAL)) as adapter:
         config = space(adapter).default_config()
         assert kernels(adapter, config)["gate"] == "Clip" and kernels(adapter, config)["product"] == "QLinearMul"
@@ -59,7 +59,7 @@ def test_where_x_reaches_both_ends_its_integers_are_cut_off() -> None:
         assert np.abs(seen["product"] - seen["before"] * seen["gate"]).max() < np.abs(seen["product"]).max() / 200
 
 
-def test_where_x_does_not_reach_down_to_zero_a_table_does_it() -> None:
+def test_a_lookup_table_is_used_where_x_does_not_reach_the_lower_end() -> None:
     with opened(swish(NARROW)) as adapter:
         config = space(adapter).default_config()
         assert kernels(adapter, config)["gate"] == "QLinearLeakyRelu"
@@ -69,14 +69,14 @@ def test_where_x_does_not_reach_down_to_zero_a_table_does_it() -> None:
         assert np.abs(seen["gate"] - hard_sigmoid(seen["before"], 1 / 6, 0.5)).max() < 1 / 255
 
 
-def test_where_a_float_op_writes_x_it_is_quantized_for_the_gate() -> None:
+def test_x_from_a_float_op_is_quantized_for_the_hard_sigmoid() -> None:
     with opened(swish(USUAL)) as adapter:
         config = space(adapter).default_config().fallback("before")
         assert kernels(adapter, config)["gate"] == "QLinearLeakyRelu"
 
 
 @pytest.mark.parametrize("factor", [NARROW, USUAL])
-def test_what_runs_is_what_was_asked_for_in_any_mixture(factor: float) -> None:
+def test_kernels_match_any_mixed_precision_config(factor: float) -> None:
     with opened(swish(factor)) as adapter:
         ops, rng = space(adapter), np.random.default_rng(3)
         for _ in range(8):

@@ -111,7 +111,7 @@ def test_a_bias_correction_reduces_the_mean_error(which: str, granularity: str) 
 
 
 @pytest.mark.parametrize("which", OPS)
-def test_it_survives_restore_and_rebuild_byte_for_byte(which: str) -> None:
+def test_repaired_models_are_rebuilt_byte_for_byte(which: str) -> None:
     net = OPS[which]()
     model = net.model(net.last)
     with calibrated(model) as (one, calibration), opened(model, calibrate=False) as other:
@@ -122,7 +122,7 @@ def test_it_survives_restore_and_rebuild_byte_for_byte(which: str) -> None:
             assert other.assemble(plain).sha256 == one.assemble(plain).sha256 != one.assemble(repaired(plain)).sha256
 
 
-def test_it_survives_a_snapshot(tmp_path: Path) -> None:
+def test_repairs_survive_a_snapshot(tmp_path: Path) -> None:
     model = product().model("op.out")
     with calibrated(model) as (adapter, calibration):
         config = repaired(space(adapter).default_config())
@@ -136,7 +136,7 @@ def test_it_survives_a_snapshot(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", NETWORKS)
-def test_nothing_changes_for_who_does_not_ask_for_it(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_without_repairs_are_unchanged(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the bytes of a configuration without repairs, nor a calibration when none is registered."""
     with opened(NETWORKS[which], calibrate=False) as adapter:
         data = [array[:4] for array in one_sided(adapter, 2)]
@@ -216,7 +216,7 @@ def test_two_repairs_are_done_in_order() -> None:
 
 
 @pytest.mark.parametrize("quant_format", ["qdq", "qoperator"])
-def test_what_a_wide_bias_needs_is_widened_after_the_repair(quant_format: str) -> None:
+def test_the_scale_is_widened_for_a_bias_after_the_repair(quant_format: str) -> None:
     """A channel of tiny weights whose repaired bias would not fit int32 in their steps."""
 
     @register_repair
@@ -236,7 +236,7 @@ def test_what_a_wide_bias_needs_is_widened_after_the_repair(quant_format: str) -
         assert built(one_sided(made)[0])[:, 5] == pytest.approx(1000, rel=1e-3)
 
 
-def test_what_cannot_be_repaired_is_named() -> None:
+def test_an_op_that_cannot_be_repaired_is_named() -> None:
     net = Net()
     x = net.input(None, 4, 8, 8)
     model = net.model(net.Add(net.Conv(x, weight(4, 4, 1, 1), name="op"), x, name="sum"))

@@ -63,7 +63,7 @@ def test_rounding_never_takes_a_pair_over_the_limit(numbers: list[float], expone
 
 
 @given(st.lists(st.integers(-127, 127), min_size=1, max_size=9))
-def test_what_a_pair_has_too_much_is_taken_from_both(numbers: list[int]) -> None:
+def test_the_excess_of_a_pair_is_taken_from_both_weights(numbers: list[int]) -> None:
     values = np.array([numbers], np.int8)
     bounded = bound_pairs(values, (1,))
     assert bounded.dtype == np.int8 and bounded.shape == values.shape and largest_sum(bounded, (1,)) <= 128

@@ -62,7 +62,7 @@ def ones(adapter: OnnxAdapter) -> dict[str, Array]:
     return {spec.name: np.ones([dim or 1 for dim in spec.shape or ()], f32) for spec in adapter.inputs}
 
 
-def test_exactly_the_pairs_that_are_said_to_overflow_do(tmp_path: Path) -> None:
+def test_exactly_the_predicted_pairs_overflow(tmp_path: Path) -> None:
     model = every_pair()
     with opened(model, calibrate=False, optimise_float=False) as adapter:
         feed = ones(adapter)
@@ -84,7 +84,7 @@ def test_exactly_the_pairs_that_are_said_to_overflow_do(tmp_path: Path) -> None:
             assert 0 < sum(expected) < len(expected)
 
 
-def test_kernels_that_are_said_not_to_saturate_do_not(tmp_path: Path) -> None:
+def test_kernels_predicted_not_to_saturate_do_not(tmp_path: Path) -> None:
     net = Net()
     image, line = net.input(1, 8, 6, 6, name="image"), net.input(1, 8, 9, name="line")
     one, other = net.input(4, 16, name="one"), net.input(16, 5, name="other")

@@ -168,7 +168,7 @@ def test_nothing_changes_in_float_whatever_else_is_chosen(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", FOLDED)
-def test_what_is_seen_of_an_op_is_what_it_is_in_the_float_model(which: str) -> None:
+def test_recorded_outputs_have_the_values_of_the_float_model(which: str) -> None:
     """Ops on the way write divided channels; those who look at them do not notice."""
     with opened(FOLDED[which]()) as adapter:
         config = given(space(adapter).default_config())
@@ -182,7 +182,7 @@ def test_what_is_seen_of_an_op_is_what_it_is_in_the_float_model(which: str) -> N
 
 
 @pytest.mark.parametrize("which", FOLDED)
-def test_it_survives_restore_and_rebuild_byte_for_byte(which: str) -> None:
+def test_rescaled_models_are_rebuilt_byte_for_byte(which: str) -> None:
     model = FOLDED[which]()
     with opened(model, calibrate=False) as one, opened(model, calibrate=False) as other:
         other.restore(pickle.loads(pickle.dumps(one.calibrate(data(one)))))
@@ -235,7 +235,7 @@ NOT_FOLDED = {
 
 
 @pytest.mark.parametrize("which", NOT_FOLDED)
-def test_what_lets_no_factors_pass_offers_neither_to_convolutions(which: str) -> None:
+def test_convolutions_behind_nodes_without_absorber_offer_no_rescaling(which: str) -> None:
     with opened(NOT_FOLDED[which]()) as adapter:
         last = next(op for op in adapter.ops() if op.name == "last")
         assert not [one for one in last.repairs if one != "bias_correction"]
@@ -271,7 +271,7 @@ def test_ops_that_want_different_things_read_copies() -> None:
             assert kernels(adapter, config) == kernels(adapter, plain)
 
 
-def test_an_op_in_fp32_on_either_side_makes_up_for_the_factors() -> None:
+def test_an_fp32_op_on_either_side_compensates_for_the_factors() -> None:
     net = Net()
     x = net.Relu(net.Conv(net.input(None, 4, 8, 8), wide(CHANNELS, 4, 3, 3), wide(CHANNELS), name="first"))
     outputs = [net.Conv(x, narrow(6, CHANNELS, 1, 1), name=name) for name in ("last", "other")]
@@ -295,7 +295,7 @@ def test_diagnosis_sees_the_ops_as_they_are(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", NETWORKS)
-def test_in_any_mixture_the_same_ops_run_in_integers_as_without_repairs(which: str) -> None:
+def test_rescaling_changes_no_kernel_in_any_mixed_precision_config(which: str) -> None:
     with opened(NETWORKS[which]) as adapter:
         ops, rng = space(adapter), np.random.default_rng(6)
         for _ in range(4):

@@ -162,7 +162,9 @@ FOLLOWERS: dict[str, Callable[[Net, str], str]] = {
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("follower", FOLLOWERS)
 @pytest.mark.parametrize("convolution", CONVOLUTIONS)
-def test_what_scales_and_shifts_channels_is_folded_into(convolution: str, follower: str, bias: bool) -> None:
+def test_scaling_and_shifting_channels_is_folded_into_the_convolution(
+    convolution: str, follower: str, bias: bool
+) -> None:
     op, kernel, attributes = CONVOLUTIONS[convolution]
     net = Net()
     x = net.add(op, net.input(2, 4, 8, 8), kernel, *([weight(8)] if bias else []), **attributes)
@@ -183,7 +185,7 @@ def test_what_scales_and_shifts_channels_is_folded_into(convolution: str, follow
     ],
     ids=["a row", "a whole map", "a batch", "itself", "an input"],
 )
-def test_what_does_more_than_scale_channels_is_not_folded(follower: Callable[[Net, str], str]) -> None:
+def test_a_node_that_does_more_than_scale_channels_is_not_folded(follower: Callable[[Net, str], str]) -> None:
     net = Net()
     x = net.Conv(net.input(2, 4, 8, 8), weight(8, 4, 1, 1))
     model = net.model(net.Relu(follower(net, x)))
@@ -291,7 +293,7 @@ def test_odd_names_are_kept_and_never_clash(name: str) -> None:
         assert deviation(model, adapter, config) < 0.05
 
 
-def test_what_is_given_out_is_what_a_plain_session_gives() -> None:
+def test_outputs_equal_those_of_a_plain_session() -> None:
     """The yardstick of this file: a wrong rewrite must not look equal."""
     net = Net()
     model = net.model(net.Conv(net.input(1, 4, 8, 8), weight(4, 4, 1, 1)))

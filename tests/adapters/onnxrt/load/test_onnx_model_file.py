@@ -113,7 +113,7 @@ def test_external_data_is_mapped_and_not_read(tmp_path: Path) -> None:
     assert sum(array.nbytes for array in mapped) > 40_000
 
 
-def test_external_data_of_a_constant_inside_a_node_is_taken_in(tmp_path: Path) -> None:
+def test_external_data_of_a_constant_inside_a_node_is_read(tmp_path: Path) -> None:
     net = Net()
     kernel = net.Constant(value=onnx.numpy_helper.from_array(weight(4, 4, 3, 3), "kernel"))
     model = net.model(net.Conv(net.input(1, 4, 8, 8), kernel))
@@ -276,7 +276,7 @@ def test_an_input_that_is_a_sequence_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("ir", [3, 4, 8, 10, 13, onnx.IR_VERSION, 99])
-def test_every_ir_version_is_taken(ir: int) -> None:
+def test_every_ir_version_is_accepted(ir: int) -> None:
     model = two_convs(4)
     model.ir_version = ir
     if ir == 3:  # the format that wants initializers among the inputs
@@ -309,7 +309,7 @@ def test_outputs_that_are_inputs_or_constants_stay() -> None:
                 assert np.array_equal(constant, expected)
 
 
-def test_what_surrounds_the_graph_is_kept() -> None:
+def test_opsets_functions_and_metadata_are_kept() -> None:
     model = two_convs(4)
     model.producer_name, model.doc_string = "exporter", "what it is for"
     model.graph.doc_string = "about the graph"

@@ -72,13 +72,13 @@ def test_an_upsample_keeps_its_coordinates(scales: list[float], opset: int, mode
 
 @pytest.mark.parametrize("opset, axis", [*itertools.product([7, 11, 12], [None, 0, 1, 2, 3]), (11, -1), (12, -2)])
 @pytest.mark.parametrize("kind", ["Hardmax", "Softmax", "LogSoftmax"])
-def test_what_flattens_its_axes_keeps_doing_so(kind: str, opset: int, axis: int | None) -> None:
+def test_an_old_softmax_still_takes_all_later_axes_as_one(kind: str, opset: int, axis: int | None) -> None:
     attributes = {} if axis is None else {"axis": axis}
     assert_float_model_equals(segmentation(helper.make_node(kind, ["a"], ["u"], "flat", **attributes), opset))
 
 
 @pytest.mark.parametrize("kind", ["Hardmax", "Softmax", "LogSoftmax"])
-def test_so_does_one_whose_result_a_body_reads(kind: str) -> None:
+def test_an_old_softmax_that_a_body_reads_takes_all_later_axes_as_one(kind: str) -> None:
     model = in_a_branch(helper.make_node("Identity", ["s"], ["t"], "same"), 11)
     model.graph.node.insert(1, helper.make_node(kind, ["c"], ["s"], "flat", axis=1))
     with opened(model, calibrate=False) as adapter:
@@ -124,7 +124,7 @@ def in_a_branch(node: onnx.NodeProto, opset: int, *constants: Any) -> onnx.Model
     ],
     ids=["Upsample", "Resize", "nearest", "Hardmax"],
 )
-def test_the_same_holds_in_a_body(node: onnx.NodeProto, opset: int) -> None:
+def test_an_old_operator_in_a_body_computes_the_same(node: onnx.NodeProto, opset: int) -> None:
     constants = [("s", np.array([1, 1, 2, 0.5], np.float32))] if len(node.input) > 1 else []
     if node.op_type == "Upsample":
         constants = [("s", np.array([1, 1, 2, 2], np.float32))]

@@ -75,13 +75,13 @@ def test_external_data_that_is_not_of_plain_numbers_is_never_mapped(kind: str, t
         ({"offset": "٣"}, r"offset .* 'kernel'"),
         ({"length": "-1"}, r"length .* 'kernel' is '-1'"),
         ({"length": "7"}, r"'kernel' is declared with 7 bytes; its shape \[8, 4, 3, 3\] and type float32 need 1152"),
-        ({"location": "da\0ta"}, r"external data of 'kernel' is said to lie at 'da\\x00ta'"),
+        ({"location": "da\0ta"}, r"external data of 'kernel' is declared at 'da\\x00ta'"),
         ({"location": "d" * 5000}, r"external data of 'kernel'"),
         ({"location": "."}, r"external data of 'kernel', .* is missing"),
         ({"location": "/dev/zero"}, r"external data of 'kernel' .* outside the model's folder"),
     ],
 )
-def test_what_a_model_says_of_its_external_data_is_checked(said: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_declared_external_data_is_checked(said: dict[str, str], message: str, tmp_path: Path) -> None:
     refused(outside(tmp_path, **said), message)
 
 
@@ -180,7 +180,7 @@ AT = np.zeros(1, np.int64)
         (_element_type, r"input 'x' is of the unknown element type 777"),
     ],
 )
-def test_a_part_that_cannot_be_so_is_named(change: Callable[[ModelProto], None], message: str) -> None:
+def test_an_invalid_part_is_named(change: Callable[[ModelProto], None], message: str) -> None:
     model = small()
     change(model)
     refused(model, message)
@@ -203,7 +203,7 @@ def test_an_input_of_any_size_costs_no_memory() -> None:
     assert load_model(net.model(net.Mul(hidden, np.float32(2))), AdapterOptions()).ops()
 
 
-def test_what_nobody_foresaw_is_a_model_error_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_becomes_a_model_error_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise KeyError("of our own")
 
@@ -215,7 +215,7 @@ def test_what_nobody_foresaw_is_a_model_error_with_its_cause(monkeypatch: pytest
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_a_graph_with_a_ring_or_a_tensor_that_is_made_twice_is_refused() -> None:
+def test_a_graph_with_a_cycle_or_a_tensor_that_is_written_twice_is_refused() -> None:
     ring = small()
     ring.graph.node[0].input[0] = ring.graph.node[1].output[0]
     refused(ring, r"node 'conv' \(Conv\) waits for its own result: the graph has a cycle")
@@ -233,7 +233,7 @@ def test_nodes_may_stand_in_any_order() -> None:
 
 
 def test_a_chain_of_thousands_of_relus_is_taken_in() -> None:
-    """Who reads a tensor is looked up, not searched for: this took minutes."""
+    """The readers of a tensor are looked up, not searched for. A search took minutes on this model."""
     net = Net()
     hidden = net.Gemm(net.input("n", 4), weight(4, 4))
     for _ in range(2000):

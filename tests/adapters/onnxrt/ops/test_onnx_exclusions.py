@@ -35,15 +35,15 @@ def default(one: Part, other: Part) -> bool:
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("other", OTHERS)
-def test_shares_beside_others_stay_in_fp32(share: str, other: str) -> None:
+def test_probabilities_beside_other_numbers_stay_fp32(share: str, other: str) -> None:
     assert default(SHARES[share], OTHERS[other]) and default(OTHERS[other], SHARES[share])
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_shares_among_themselves_do_not(share: str) -> None:
+def test_a_concat_of_probabilities_is_int8(share: str) -> None:
     assert not default(SHARES[share], SHARES["Sigmoid"])
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_nor_do_others_among_themselves(other: str) -> None:
+def test_a_concat_without_probabilities_is_int8(other: str) -> None:
     assert not default(OTHERS[other], OTHERS["a layer"])

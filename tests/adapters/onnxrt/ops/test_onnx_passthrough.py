@@ -80,7 +80,7 @@ def test_integers_are_those_of_the_definition(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", CARRIERS)
-def test_one_in_fp32_is_the_float_node_that_it_was(which: str) -> None:
+def test_a_passthrough_op_in_fp32_is_the_original_node(which: str) -> None:
     make, _ = CARRIERS[which]
     with opened(between(make)) as adapter:
         ops = space(adapter)
@@ -92,7 +92,7 @@ def test_one_in_fp32_is_the_float_node_that_it_was(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", CARRIERS)
-def test_there_is_no_conversion_left_around_it(which: str) -> None:
+def test_no_conversion_remains_around_a_passthrough_op(which: str) -> None:
     make, _ = CARRIERS[which]
     with opened(between(make)) as adapter:
         config = space(adapter).default_config()
@@ -109,7 +109,7 @@ def test_the_largest_of_all_places_is_found_in_any_opset(opset: int) -> None:
         onnx.checker.check_model(model.SerializeToString(), full_check=True)
 
 
-def test_one_after_another_have_one_scale() -> None:
+def test_consecutive_passthrough_ops_share_one_scale() -> None:
     net = Net()
     x = net.LeakyRelu(net.input(None, 4, 6, 6), name="before")
     x = net.Pad(net.Max(net.Transpose(x, perm=[0, 1, 3, 2]), f32(-0.2), name="max"), AROUND, name="pad")
@@ -130,7 +130,7 @@ def test_one_after_another_have_one_scale() -> None:
         assert len({found.parameters for found in seen.values()}) == 1
 
 
-def test_where_nobody_computes_in_8_bits_around_them_they_are_not_offered() -> None:
+def test_passthrough_ops_are_offered_only_between_int8_ops() -> None:
     net = Net()
     x = net.Sigmoid(net.Relu(net.Tanh(net.input(None, 4, 6, 6)), name="float before"))
     model = net.model(net.Tanh(net.Relu(x, name="float behind")))
@@ -151,7 +151,7 @@ def test_which_ops_there_are_does_not_depend_on_rewrites() -> None:
 @pytest.mark.parametrize(
     ("kind", "number"), [("Add", 0.3), ("Add", -7.5), ("Mul", 0.8), ("Mul", -2.5), ("Add", 1e-30), ("Mul", 1e3)]
 )
-def test_a_number_that_is_added_or_multiplied_with_is_exact(kind: str, number: float) -> None:
+def test_a_constant_number_operand_is_exact(kind: str, number: float) -> None:
     def make(net: Net, x: str) -> str:
         return str(net.add(kind, *((x, f32(number)) if number < 1 else (np.array([number], f32), x)), name="op"))
 
@@ -184,7 +184,7 @@ def test_a_choice_of_two_activations_is_exact() -> None:
         assert np.abs(seen["op"].values.astype(int) - expected).max() <= 1
 
 
-def test_what_stands_before_a_softmax_stays_float() -> None:
+def test_an_op_before_a_softmax_stays_float() -> None:
     net = Net()
     x = net.Sigmoid(net.input(None, 4, 6, 6))
     chosen = net.Where(np.ones((6, 6), bool), x, net.LeakyRelu(x))
@@ -209,7 +209,7 @@ def test_the_mean_of_an_image_is_a_pooling(keepdims: int) -> None:
         assert np.abs(seen["op"].values.astype(int) - expected).max() <= 1
 
 
-def test_they_cannot_be_repaired() -> None:
+def test_passthrough_ops_cannot_be_repaired() -> None:
     with opened(between(CARRIERS["Pad"][0])) as adapter:
         config = space(adapter).all_fp32().replace({"op": OpConfig(INT8, repairs=("bias_correction",))})
         with pytest.raises(BuildError, match="cannot be applied to op 'op', which is a Pad"):
@@ -217,7 +217,7 @@ def test_they_cannot_be_repaired() -> None:
 
 
 @pytest.mark.parametrize("which", ["Max", "Pad", "GlobalMaxPool", "SpaceToDepth"])
-def test_they_are_seen_from_inside(which: str, tmp_path: Path) -> None:
+def test_diagnosis_sees_passthrough_ops(which: str, tmp_path: Path) -> None:
     model = between(CARRIERS[which][0])
     with opened(model) as adapter:
         config = space(adapter).default_config()
@@ -238,7 +238,7 @@ def _local(given: dict[str, Array]) -> Callable[[Any], Any]:
     return lambda view: view.local(["op"], [])(given).ops["op"][1]
 
 
-def test_the_qoperator_format_has_them_too() -> None:
+def test_the_qoperator_format_has_passthrough_ops() -> None:
     with opened(between(CARRIERS["Pad"][0]), quant_format="qoperator") as adapter:
         model = adapter.build(QuantConfig({"before": FLOAT} | dict.fromkeys(["op", "after"], OpConfig(INT8))))
         pad = next(node for node in model.model.graph.node if node.op_type == "Pad")

@@ -24,7 +24,7 @@ def a_chain(kind: str, length: int) -> onnx.ModelProto:
 
 
 def calls(model: onnx.ModelProto) -> int:
-    """How many functions are called to open a model, look at it, calibrate it, and build it in three mixtures."""
+    """Count the calls that load, inspect and calibrate a model, and build it in three mixed-precision configs."""
     count = 0
 
     def counting(frame: Any, event: str, value: Any) -> None:

@@ -19,7 +19,7 @@ def gated(layer: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("layer", ["Conv", "Gemm", "Gemm, transposed"])
-def test_it_becomes_a_clip(layer: str) -> None:
+def test_a_hard_sigmoid_behind_a_layer_becomes_a_clip(layer: str) -> None:
     assert kinds(gated(layer)) in ("Conv Conv Clip Mul Conv", "Gemm Clip Gemm")
     assert "HardSigmoid" in kinds(gated(layer), optimise_float=False)
     kernels_are_right(gated(layer))
@@ -33,7 +33,7 @@ def test_a_layer_that_others_read_keeps_its_weights() -> None:
     assert "HardSigmoid" in kinds(net.model(net.Relu(y), x))
 
 
-def test_it_stays_behind_anything_else() -> None:
+def test_a_hard_sigmoid_behind_other_nodes_stays() -> None:
     net = Net()
     x = net.HardSigmoid(net.MaxPool(net.Conv(net.input(2, 4, 8, 8), weight(4, 4, 1, 1)), kernel_shape=[2, 2]))
     assert kinds(net.model(net.Conv(x, weight(4, 4, 1, 1)))) == "Conv MaxPool HardSigmoid Conv"

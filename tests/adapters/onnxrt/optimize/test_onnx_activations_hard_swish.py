@@ -35,7 +35,7 @@ def test_hard_sigmoid_is_one_node() -> None:
     assert kinds(model) == "Conv Softplus HardSigmoid Conv"
 
 
-def test_the_names_that_went_are_listed() -> None:
+def test_names_of_replaced_nodes_are_listed() -> None:
     with opened(between_convs(HARD_SWISH["x * clip / 6"]), calibrate=False) as adapter:
         op = next(op for op in adapter.ops() if op.kind == "Mul")
         assert op.name == "Mul_3" and set(op.nodes) == {"Mul_3", "Add_1", "Div_4"}
@@ -53,12 +53,12 @@ def test_the_names_that_went_are_listed() -> None:
     ],
     ids=["divided by 5", "from -1", "another x", "a vector", "six over it", "not divided"],
 )
-def test_what_only_looks_like_it_stays(part: Part) -> None:
+def test_a_chain_similar_to_hard_swish_stays(part: Part) -> None:
     assert "HardSigmoid" not in kinds(between_convs(part))
 
 
 @pytest.mark.parametrize("kind", ["Add", "Clip", "Mul"])
-def test_a_step_that_is_read_elsewhere_stays(kind: str) -> None:
+def test_a_node_that_is_read_elsewhere_stays(kind: str) -> None:
     net = Net()
     x = net.Conv(net.input(2, 4, 8, 8), weight(4, 4, 1, 1))
     y = net.Conv(HARD_SWISH["x * clip / 6"](net, x), weight(4, 4, 1, 1))
@@ -67,5 +67,5 @@ def test_a_step_that_is_read_elsewhere_stays(kind: str) -> None:
     assert "HardSigmoid" not in kinds(net.model(net.Add(y, net.Relu(step))))
 
 
-def test_its_kernels_are_those_of_the_configuration() -> None:
+def test_kernels_behind_hard_swish_match_the_configuration() -> None:
     kernels_are_right(between_convs(HARD_SWISH["x * clip / 6"]))

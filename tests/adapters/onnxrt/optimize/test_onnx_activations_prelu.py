@@ -28,7 +28,7 @@ def wide() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("values", [(0.25, 0.1, 0.3, 0.2), (-0.5, 1.5, 0.0, 0.2)])
-def test_with_a_slope_for_each_channel_it_is_spelled_out_exactly(values: tuple[float, ...]) -> None:
+def test_a_prelu_with_a_slope_for_each_channel_is_spelled_out_exactly(values: tuple[float, ...]) -> None:
     model = net_of(slopes_of(*values))
     assert kinds(model) == "Conv Relu Clip Mul Add Conv"
     assert kinds(model, optimise_float=False) == "Conv PRelu Conv"
@@ -38,7 +38,7 @@ def test_with_a_slope_for_each_channel_it_is_spelled_out_exactly(values: tuple[f
     kernels_are_right(model)
 
 
-def test_all_of_it_runs_in_8_bits() -> None:
+def test_all_nodes_of_a_prelu_run_in_8_bits() -> None:
     with opened(net_of(slopes_of(0.25, 0.1, 0.3, 0.2))) as adapter:
         ran = kernels(adapter, space(adapter).default_config())
         assert [ran[f"prelu{part}"] for part in (".above", ".below", ".scaled", "")] == [
@@ -47,7 +47,7 @@ def test_all_of_it_runs_in_8_bits() -> None:
         assert not any(kind in ("QuantizeLinear", "DequantizeLinear") for kind in ran.values())
 
 
-def test_with_one_slope_it_is_a_leaky_relu() -> None:
+def test_a_prelu_with_one_slope_becomes_a_leaky_relu() -> None:
     model = net_of(slopes_of(0.25))
     assert kinds(model) == "Conv LeakyRelu Conv"
     kernels_are_right(model)

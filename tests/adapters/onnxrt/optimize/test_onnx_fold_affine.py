@@ -45,7 +45,7 @@ def test_numbers_behind_a_convolution_go_into_it(part: Part) -> None:
     ],
     ids=["one over x", "along the width", "along the batch", "by zero"],
 )
-def test_what_does_more_than_that_stays(part: Part) -> None:
+def test_a_node_that_does_more_than_scale_and_shift_stays(part: Part) -> None:
     net = Net()
     model = net.model(net.Tanh(part(net, net.Conv(net.input(2, 4, 8, 8), weight(4, 4, 1, 1)))))
     with opened(model, calibrate=False) as adapter:
@@ -127,7 +127,7 @@ def test_numbers_before_a_layer_go_into_it(part: Part, layer: Part, shape: Any, 
         "factors far apart", "a whole map",
     ],
 )  # fmt: skip
-def test_what_the_layer_cannot_take_exactly_stays(part: Part, layer: Part, shape: Any) -> None:
+def test_a_shift_that_the_layer_cannot_take_exactly_stays(part: Part, layer: Part, shape: Any) -> None:
     assert applied(before_layer(part, layer, *shape)) == {}
 
 

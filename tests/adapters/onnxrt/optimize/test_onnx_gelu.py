@@ -55,7 +55,7 @@ def test_gelu_is_one_node(which: str, opset: int) -> None:
     assert kinds(between_products(GELU[which], opset)) == "MatMul Add Gelu MatMul Add"
 
 
-def test_the_opset_is_raised_for_it_and_said() -> None:
+def test_the_opset_is_raised_for_gelu_and_logged() -> None:
     model = between_convs(GELU["tanh"], 13)
     assert applied(model) == {"newer opset": 1, "Gelu": 1}
     with opened(model, calibrate=False) as adapter:
@@ -64,7 +64,7 @@ def test_the_opset_is_raised_for_it_and_said() -> None:
 
 
 @pytest.mark.parametrize("which", ["(x * factor) * 0.5", "tanh"])
-def test_it_is_one_kernel_behind_an_int8_convolution(which: str) -> None:
+def test_gelu_behind_an_int8_convolution_is_one_kernel(which: str) -> None:
     for on, count in ((False, 0), (True, 1)):
         with opened(between_convs(GELU[which]), optimise_float=on) as adapter, tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimised.onnx"
@@ -87,11 +87,11 @@ def test_it_is_one_kernel_behind_an_int8_convolution(which: str) -> None:
     ],
     ids=["another root", "times 0.4", "another x", "another cube", "not halved", "erf of x"],
 )
-def test_what_only_looks_like_it_stays(part: Part) -> None:
+def test_a_chain_similar_to_gelu_stays(part: Part) -> None:
     assert "Gelu" not in kinds(between_convs(part, 20))
 
 
-def test_a_step_that_is_given_out_stays() -> None:
+def test_a_chain_with_an_inner_output_stays() -> None:
     net = Net()
     x = net.Conv(net.input(2, 4, 8, 8), weight(4, 4, 1, 1))
     y = net.Conv(GELU["(x * factor) * 0.5"](net, x), weight(4, 4, 1, 1))
@@ -113,6 +113,6 @@ def test_a_model_with_bodies_stays_at_its_opset() -> None:
 
 
 @pytest.mark.parametrize("which", ["(x * factor) * 0.5", "tanh"])
-def test_its_kernels_are_those_of_the_configuration(which: str) -> None:
+def test_kernels_around_gelu_match_the_configuration(which: str) -> None:
     kernels_are_right(between_convs(GELU[which]))
     kernels_are_right(between_products(GELU[which]))

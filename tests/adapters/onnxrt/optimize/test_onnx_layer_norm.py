@@ -47,7 +47,7 @@ def test_the_last_axis_may_be_counted_from_the_front() -> None:
     assert "LayerNormalization" in kinds(between_products(norm("Mul", axis=2)))
 
 
-def test_its_names_stay_with_it() -> None:
+def test_a_layer_norm_keeps_the_names_of_its_nodes() -> None:
     with opened(between_products(norm("Mul")), calibrate=False) as adapter:
         (name,) = [node.name for node in adapter._builder.graph.nodes if node.op_type == "LayerNormalization"]
         assert name == "Add_10"
@@ -59,7 +59,7 @@ def test_its_names_stay_with_it() -> None:
     [norm("Mul", axis=1), norm("Mul", scale=weight(3, 8)), norm("Mul", scale=weight(3, 1))],
     ids=["another axis", "scale of two axes", "scale along another axis"],
 )
-def test_what_only_looks_like_it_stays(part: Part) -> None:
+def test_a_chain_similar_to_layer_norm_stays(part: Part) -> None:
     assert "LayerNormalization" not in kinds(between_products(part))
 
 
@@ -71,7 +71,7 @@ def test_a_cube_that_the_runtime_itself_takes_for_a_square_stays() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Sub", "Sqrt", "Div"])
-def test_a_step_that_is_given_out_stays(kind: str) -> None:
+def test_a_chain_with_an_inner_output_stays(kind: str) -> None:
     net = Net()
     y = net.MatMul(norm("Mul")(net, net.Relu(net.input(None, 3, 8))), weight(8, 8))
     step = next(node.output[0] for node in net.nodes if node.op_type == kind)
@@ -79,6 +79,6 @@ def test_a_step_that_is_given_out_stays(kind: str) -> None:
 
 
 @pytest.mark.parametrize("square", ["Pow", "Mul"])
-def test_its_kernels_are_those_of_the_configuration(square: str) -> None:
+def test_kernels_around_layer_norm_match_the_configuration(square: str) -> None:
     """Behind an int8 Add, where each reader would get a DequantizeLinear of its own."""
     kernels_are_right(between_products(norm(square, residual=True)))

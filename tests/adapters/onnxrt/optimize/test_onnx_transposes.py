@@ -45,14 +45,14 @@ def test_sums_of_two_branches_need_no_transpose_either() -> None:
     assert "Transpose" not in kinds(net.model(net.Conv(total, weight(4, 8, 1, 1))))
 
 
-def test_what_does_not_turn_back_is_turned_once() -> None:
+def test_a_transpose_without_a_counterpart_remains_once() -> None:
     net = Net()
     x = net.Conv(net.input(2, 4, 8, 8), weight(8, 4, 1, 1))
     y = net.Relu(net.Add(net.Transpose(x, perm=TO_THE_END), weight(8)))
     assert kinds(net.model(net.Softmax(y))) == "Conv Relu Transpose Softmax"
 
 
-def test_the_names_that_went_are_listed() -> None:
+def test_names_of_removed_nodes_are_listed() -> None:
     with opened(between_convs(last(*NORM)), calibrate=False) as adapter:
         first = next(op for op in adapter.ops() if op.kind == "Conv")
         assert {"Add_2", "Sub_3", "Mul_4"} <= set(first.nodes)
@@ -67,7 +67,7 @@ def test_the_names_that_went_are_listed() -> None:
     ],
     ids=["another order", "along the channels", "then along the channels"],
 )
-def test_what_is_not_so_stays(part: Part) -> None:
+def test_other_transposes_stay(part: Part) -> None:
     assert kinds(between_convs(part)).count("Transpose") == 2
 
 

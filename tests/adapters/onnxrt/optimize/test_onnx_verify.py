@@ -120,13 +120,13 @@ def test_samples_given_one_by_one_are_compared_in_a_larger_batch_too() -> None:
         assert adapter.calibrate(data(adapter, batch=1))["comparison"]["batches"] == [1, 4]
 
 
-def test_what_was_done_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_applied_rewrites_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), opened(padded(), calibrate=False) as adapter:
         assert adapter.rewrites == (("runtime's basic level", 1),)
     assert "optimised the float graph: runtime's basic level (1)" in caplog.text
 
 
-def test_one_switch_turns_all_of_it_off() -> None:
+def test_optimise_float_false_turns_all_rewrites_off() -> None:
     assert kinds(padded(), optimise_float=False) == "Pad Conv Neg Relu"
     with opened(padded(), calibrate=False, optimise_float=False) as adapter:
         assert adapter.rewrites == ()
@@ -162,7 +162,7 @@ def test_a_model_for_which_no_input_can_be_made_up_says_so_and_is_not_rewritten(
         assert adapter.rewrites == () and not comparison.batches
 
 
-def test_choices_may_fall_the_other_way() -> None:
+def test_near_ties_between_classes_are_no_difference() -> None:
     """Where the largest of equal values stands is a matter of rounding."""
     net = Net()
     x = net.Conv(net.Pad(net.input(2, 4, 8, 8), PADS), weight(4, 4, 3, 3))
@@ -231,7 +231,7 @@ def detecting(shift: float, moved: bool = False) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_what_is_squeezed_into_nothing_is_compared_before_that(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saturated_probabilities_are_compared_before_the_softmax(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def round_a_little(graph: Graph) -> int:
         node = next(node for node in graph.nodes if node.op_type == "Conv")
         graph.constants[node.input[1]] = graph.constants[node.input[1]] * np.float32(1 + 1e-6)
@@ -243,7 +243,7 @@ def test_what_is_squeezed_into_nothing_is_compared_before_that(moved: bool, monk
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_and_a_difference_that_it_hides_is_seen(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_hidden_by_a_softmax_is_found(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def widen(graph: Graph) -> int:
         node = next(node for node in graph.nodes if node.op_type == "Conv")
         graph.constants[node.input[1]] = graph.constants[node.input[1]] * np.float32(1.01)

@@ -66,7 +66,7 @@ def weights_quantized(model: bytes) -> bool:
     return any(node.op_type == "ConvTranspose" and not node.input[1].startswith("c") for node in nodes)
 
 
-def test_every_op_that_is_said_to_fuse_is_tried() -> None:
+def test_every_op_in_the_table_of_fused_ops_is_tried() -> None:
     assert set(FUSED) == set(FUSED_BY_ORT)
 
 
@@ -111,5 +111,5 @@ def test_kernels_that_compute_on_integers_are_all_known() -> None:
         ("c_2", "c_2"),
     ],
 )
-def test_what_the_optimiser_appends_to_a_name_is_taken_off(name: str, plain: str) -> None:
+def test_suffixes_of_the_optimiser_are_removed_from_names(name: str, plain: str) -> None:
     assert plain_name(name) == plain

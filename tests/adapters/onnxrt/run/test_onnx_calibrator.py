@@ -87,7 +87,7 @@ def test_only_as_many_samples_are_seen_as_asked_for() -> None:
         assert seen[-1] == (5, 5)
 
 
-def test_calibration_ends_when_that_will_do_within_a_batch_too_and_takes_one_sample_at_least() -> None:
+def test_calibration_ends_within_a_batch_but_after_one_sample() -> None:
     whole = images(12)
     with opened(small_net(), calibrate=False) as adapter:
         found = adapter.calibrate([whole], enough=lambda: True)

@@ -92,7 +92,7 @@ def test_two_files_can_be_loaded_tuned_and_saved_under_another_name(tmp_path: Pa
 
 
 def write_large_model(folder: Path) -> tuple[Path, list[Array]]:
-    """Two weights of 1.1 GB, zero but for their first rows, in a file that takes up next to no room."""
+    """Two weights of 1.1 GB, zero but for their first rows, in a sparse file that takes next to no space on disk."""
     nbytes = WIDE * WIDE * 4
     rows = [weight(LIVE, WIDE, seed=seed) * np.float32(16) for seed in range(2)]
     with open(folder / "weights.bin", "wb") as file:

@@ -142,7 +142,7 @@ def test_a_name_that_belongs_to_another_framework_is_refused(model: OnnxModel, s
     assert os.listdir(tmp_path) == ["model.onnx"]
 
 
-def test_any_other_name_is_the_users(model: OnnxModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_file_name_is_accepted(model: OnnxModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("model", "model.int8", "model.v2.onnx", "MODEL.ONNX"):
         assert model.save(f"~/{name}") == tmp_path / name
@@ -154,7 +154,7 @@ def test_a_name_that_no_file_can_have_is_refused(model: OnnxModel, tmp_path: Pat
         model.save(tmp_path / "a\0b.onnx")
 
 
-def test_what_eval_func_gets_is_a_quaver_model(adapter: OnnxAdapter, tmp_path: Path) -> None:
+def test_eval_func_gets_a_quaver_model(adapter: OnnxAdapter, tmp_path: Path) -> None:
     model = adapter.build(None)
     assert isinstance(model, quaver.Model) and isinstance(
         adapter.load_saved(model.save(tmp_path / "a.onnx")), quaver.Model
@@ -242,7 +242,7 @@ def test_a_file_that_a_killed_run_left_behind_is_removed(tmp_path: Path) -> None
         "quaver-weights-0123456789abcdef.cache",
     ],
 )  # fmt: skip
-def test_what_the_user_keeps_in_the_folder_is_left_alone(name: str, tmp_path: Path) -> None:
+def test_other_files_in_the_folder_are_left_alone(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"not to be lost")
     (tmp_path / "quaver-weights-0000000000000000.cache").symlink_to(tmp_path / name)
     with opened(two_inputs(), folder=tmp_path) as adapter:

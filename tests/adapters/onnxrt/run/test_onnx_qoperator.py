@@ -85,7 +85,7 @@ def test_signature_and_metadata_are_kept(tmp_path: Path) -> None:
         assert [(value.name, value.type) for value in mine] == [(value.name, value.type) for value in users]
 
 
-def test_it_is_timed_as_what_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_qoperator_model_is_timed_with_its_own_kernels(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as the model of pairs that has the same kernels in the end."""
     qdq, qoperator, (default_config, *_) = pair
     qoperator.keep_probe_samples(data(qdq, batch=8))
