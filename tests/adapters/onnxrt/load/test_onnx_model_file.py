@@ -146,7 +146,7 @@ def test_external_data_outside_the_models_folder_is_refused(location: str, tmp_p
     inside.mkdir()
     path = move_data(save_external(two_convs(), inside), location)
     (inside / "weights.bin").rename(tmp_path / "weights.bin")
-    with pytest.raises(ModelError, match=re.escape(f"said to lie at {location!r}, outside the model's folder")):
+    with pytest.raises(ModelError, match=re.escape(f"declared at {location!r}, outside the model's folder")):
         OnnxAdapter.load(path, AdapterOptions())
 
 
