@@ -1,9 +1,9 @@
-"""Makes the pictures of docs/insights.md: tunes the demo and a real model, opens the page, and takes them.
+"""Make the pictures of docs/insights.md: tune the demo and a real model, open the page, and take screenshots.
 
     python docs/screenshots.py [FOLDER]
 
-FOLDER keeps the runs, so that a second call only takes the pictures. Needs the extra `insights`, playwright, chromium,
-and for the real model what benchmarks/requirements.txt lists.
+FOLDER stores the runs, so that a second call only takes the pictures. This needs the extra `insights`, playwright,
+chromium, and for the real model the packages in benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLAGS = (
 
 
 def tune_demo(folder: Path) -> None:
-    """The demo's network, with one weight scale for each layer, too."""
+    """Tune the network of the demo, with one weight scale per layer."""
     train, _, images, labels = digits()
     quaver.fit(
         MODEL, calib_dataloader=train[:256], eval_func=Accuracy(images, labels), workspace=folder, threads=1,
@@ -39,7 +39,7 @@ def tune_demo(folder: Path) -> None:
 
 
 def tune_mobilenet(folder: Path) -> None:
-    """With one weight scale for each layer, as the hardware of the walk-through wants it."""
+    """Tune MobileNetV2 with one weight scale per layer, as the hardware in the example of the page requires."""
     sys.path.insert(0, str(ROOT))
     from benchmarks.models import load
 
@@ -51,7 +51,7 @@ def tune_mobilenet(folder: Path) -> None:
 
 
 class Camera:
-    """A browser that goes through the views of the page."""
+    """A browser that takes pictures of the views of the page."""
 
     def __init__(self, browser: Any, url: str) -> None:
         self.page = browser.new_page(viewport={"width": 1280, "height": 860}, device_scale_factor=1)
@@ -59,7 +59,7 @@ class Camera:
         self.page.wait_for_selector(".view.verdict .headline")
 
     def take(self, view: str, name: str, height: int = 860) -> None:
-        """One picture of a view."""
+        """Take one picture of a view."""
         self.page.locator(".tab").nth(VIEWS.index(view)).click()
         self.page.wait_for_selector(f".view.{view}")
         self.page.wait_for_timeout(2500)
@@ -67,7 +67,7 @@ class Camera:
 
 
 def main() -> None:
-    """Tune what is not tuned yet, and take the pictures."""
+    """Tune the models that FOLDER does not contain, and take the pictures."""
     from playwright.sync_api import sync_playwright
 
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="quaver-pictures-"))

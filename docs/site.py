@@ -1,4 +1,4 @@
-"""Hooks of `mkdocs build` (see mkdocs.yml): the navigation is whole, links fit the site, and nothing is fetched."""
+"""Hooks of `mkdocs build` (see mkdocs.yml): complete navigation, links that fit the site, no content of other hosts."""
 
 import re
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from typing import Any
 
 from mkdocs.exceptions import PluginError
 
-# What a browser fetches by itself: scripts, styles, fonts, pictures, frames.
+# A browser fetches these without a click: scripts, styles, fonts, pictures, frames.
 _FETCHED = re.compile(r"""<(?:script|img|iframe|source|link(?![^>]*rel=["']?canonical))\b[^>]*(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""")  # fmt: skip  # noqa: E501
 _OUTSIDE = re.compile(r"\[([^\]]*)\]\((\.\./[^)]*)\)")
 
 
 def on_config(config: Any) -> Any:
-    """Put pages that stand nowhere in the navigation under "More", so that each can be reached."""
+    """Add pages that the navigation does not list under "More", so that each can be reached."""
     docs = Path(config.docs_dir)
     listed = set(_pages(config.nav))
     more = sorted(page for path in docs.rglob("*.md") if (page := path.relative_to(docs).as_posix()) not in listed)
@@ -23,25 +23,25 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """A link to a file of the repository that is no page becomes its text: the site has pages alone."""
+    """Replace links to files that are not pages by their text, because the site contains only pages."""
     docs = Path(config.docs_dir).resolve()
 
-    def plain(link: re.Match[str]) -> str:
-        place = (docs / page.file.src_uri).parent / link[2].partition("#")[0]
-        return link[0] if place.resolve().is_relative_to(docs) else link[1]
+    def without_link(link: re.Match[str]) -> str:
+        target = (docs / page.file.src_uri).parent / link[2].partition("#")[0]
+        return link[0] if target.resolve().is_relative_to(docs) else link[1]
 
-    return _OUTSIDE.sub(plain, markdown)
+    return _OUTSIDE.sub(without_link, markdown)
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Refuse a page that makes a browser fetch something from another host."""
-    if found := _FETCHED.search(output):
-        raise PluginError(f"{page.file.src_uri} would fetch {found[1]} from another host")
+    if fetched := _FETCHED.search(output):
+        raise PluginError(f"{page.file.src_uri} would fetch {fetched[1]} from another host")
     return output
 
 
 def _pages(nav: Any) -> Iterator[str]:
-    """All pages that a navigation lists."""
+    """Yield all pages that a navigation lists."""
     if isinstance(nav, str):
         yield nav
     else:
