@@ -84,14 +84,14 @@ class OpRecord:
             self.noise, self.signal = np.zeros(noise.shape[1]), np.zeros(noise.shape[1])
         self.noise += noise.sum(axis=0)
         self.signal += signal.sum(axis=0)
-        of_samples, power = noise.sum(axis=1), signal.sum(axis=1)
-        self._samples.add(of_samples[power > 0] / power[power > 0])
+        sample_noise, sample_signal = noise.sum(axis=1), signal.sum(axis=1)
+        self._samples.add(sample_noise[sample_signal > 0] / sample_signal[sample_signal > 0])
 
     @property
     def channel_error(self) -> float:
         """Squared error over squared signal in the median channel. Channels of zeros do not count."""
-        alive = self.signal > 0
-        return float(np.median(self.noise[alive] / self.signal[alive])) if alive.any() else math.nan
+        nonzero = self.signal > 0
+        return float(np.median(self.noise[nonzero] / self.signal[nonzero])) if nonzero.any() else math.nan
 
     @property
     def sample_error(self) -> float:

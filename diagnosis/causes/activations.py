@@ -44,18 +44,18 @@ def sentinels(op: OpEvidence) -> Iterator[Cause]:
     if histogram is None or not MIN_MASK_VALUE <= activation.reach < math.inf:
         return
     filled = np.flatnonzero(histogram.counts)
-    apart = int(np.diff(filled).max(initial=0))
-    if filled.size > 2 * MAX_MASK_VALUES or apart < len(histogram.counts) * MIN_MASK_STEPS // STEPS:
+    widest_gap = int(np.diff(filled).max(initial=0))
+    if filled.size > 2 * MAX_MASK_VALUES or widest_gap < len(histogram.counts) * MIN_MASK_STEPS // STEPS:
         return
-    end = activation.low if -activation.low > activation.high else activation.high
-    what = f"its output holds {number(end)}, which stands for infinity, next to real values"
+    extreme = activation.low if -activation.low > activation.high else activation.high
+    observation = f"its output holds {number(extreme)}, which stands for infinity, next to real values"
     if not op.precision.quantized:
-        yield op.cause("sentinel", f"{what}: it stays in fp32, because no range has steps for both.", weight=0.0)
+        yield op.cause("sentinel", f"{observation}: it stays in fp32, because no range has steps for both.", weight=0.0)
         return
     if op.context.writes is None:
         return
     step = number(float(op.context.writes.parameters.scale))
-    sentence = f"{what}. One range over both has steps of {step}, so all real values fall into one step."
+    sentence = f"{observation}. One range over both has steps of {step}, so all real values fall into one step."
     words = "keep it in fp32, and what reads it up to the Softmax"
     names = op.ops_around(op.context.writes)
     yield op.cause("sentinel", sentence, [to_fp32(names, words)], weight=RUINED_WEIGHT)
@@ -85,11 +85,11 @@ def outlier_channels(op: OpEvidence) -> Iterator[Cause]:
 def _outlier(activation: Activation, scale: float) -> tuple[int, float, float, float] | None:
     """Return an outlier channel, its reach, the median channel's reach, and the steps that the latter uses."""
     reach = activation.channel_reach
-    alive = reach > 0
-    if alive.sum() < 2 or not np.isfinite(reach).all():
+    nonzero = reach > 0
+    if nonzero.sum() < 2 or not np.isfinite(reach).all():
         return None
-    channel, median = int(np.argmax(reach)), _median(reach[alive])
-    steps = _in_steps(_median((activation.channel_high - activation.channel_low)[alive]), scale)
+    channel, median = int(np.argmax(reach)), _median(reach[nonzero])
+    steps = _in_steps(_median((activation.channel_high - activation.channel_low)[nonzero]), scale)
     if reach[channel] < MIN_OUTLIER_RATIO * median or steps > FEW_STEPS:
         return None
     return channel, float(reach[channel]), median, steps

@@ -75,5 +75,5 @@ def _peak(reach: Doubles) -> tuple[int, float, float]:
 
     Channels of zeros do not count.
     """
-    alive = reach[reach > 0]
-    return int(np.argmax(reach)), float(reach.max()), float(np.median(alive)) if alive.size else 0.0
+    nonzero = reach[reach > 0]
+    return int(np.argmax(reach)), float(reach.max()), float(np.median(nonzero)) if nonzero.size else 0.0

@@ -132,8 +132,8 @@ def _median_error(rows: Doubles, reach: Doubles, steps: int, importance: Doubles
     step = np.where(reach > 0, reach, 1.0)[:, None] / steps
     noise = (np.square(np.rint(rows / step) * step - rows) * importance).sum(axis=1)
     signal = (np.square(rows) * importance).sum(axis=1)
-    alive = signal > 0
-    return float(np.median(noise[alive] / signal[alive])) if alive.any() else 0.0
+    nonzero = signal > 0
+    return float(np.median(noise[nonzero] / signal[nonzero])) if nonzero.any() else 0.0
 
 
 @dataclass(frozen=True, slots=True)
