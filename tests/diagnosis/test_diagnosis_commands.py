@@ -122,7 +122,7 @@ def test_warnings_of_the_library_are_shown(folder: Path) -> None:
     assert done.returncode == 0 and "no op of the quantized model runs in int8" in done.stderr
     np.savez(folder / "nan.npz", x=np.where(np.arange(64).reshape(-1, 1, 1, 1) == 3, np.nan, models.images()))
     done = quaver(folder, "diagnose", "model.onnx", "--calib", "nan.npz", "--no-timing")
-    assert done.returncode == 0 and "the float model alone was looked at" in done.stderr
+    assert done.returncode == 0 and "only the float model was diagnosed" in done.stderr
     assert "first in sample 3" in done.stdout
     done = quaver(folder, "diagnose", "model.onnx", "--calib", "calib.npz", "--no-timing")
     assert done.returncode == 0 and not done.stderr

@@ -224,7 +224,7 @@ def test_models_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(quaver.SettingsError, match="the result has no best trial to profile"):
         quaver.profile(heavy(), replace(result, best=None))
-    with pytest.raises(quaver.SettingsError, match="say which one is meant"):
+    with pytest.raises(quaver.SettingsError, match="history holds many trials: name one"):
         quaver.profile(heavy(), history=result.workspace)
     with pytest.raises(quaver.SettingsError, match="a quantized model or a history"):
         quaver.profile(heavy(), result.model_path, history=result.workspace)

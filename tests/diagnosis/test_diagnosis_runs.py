@@ -14,7 +14,7 @@ from fake import FakeAdapter, FakeFloat
 
 import quaver
 from quaver.adapters import abilities
-from quaver.api.subject import Target
+from quaver.api.subject import Subject
 from quaver.diagnosis import read_histograms
 from quaver.engine.event_base import Event, Stage
 from quaver.engine.events import Diagnosed, Progressed
@@ -148,7 +148,7 @@ def test_ambiguous_and_invalid_arguments_are_refused() -> None:
     with pytest.raises(quaver.SettingsError, match="trial 3 of which run"):
         quaver.diagnose(model, 3, data)
     strange = quaver.QuantConfig({"nowhere": quaver.OpConfig(quaver.INT8)})
-    with pytest.raises(quaver.SettingsError, match="one for another model"):
+    with pytest.raises(quaver.SettingsError, match="belongs to another model"):
         quaver.diagnose(model, strange, data)
     with pytest.raises(quaver.SettingsError, match="diagnose has no keyword 'thread'; did you mean 'threads'"):
         quaver.diagnose(model, None, data, thread=1)
@@ -160,7 +160,7 @@ def test_ambiguous_and_invalid_arguments_are_refused() -> None:
         quaver.diagnose(model, None, data, op_name_dict=["first"])
     with pytest.raises(quaver.SettingsError, match="`layer_metrics` must hold functions by name"):
         quaver.diagnose(model, None, data, layer_metrics={"worst": 1})
-    with pytest.raises(quaver.SettingsError, match="a quantized model or a history"):
+    with pytest.raises(quaver.SettingsError, match="a quantized model, or a history"):
         quaver.diagnose(model, "int8.onnx", data, history="/nowhere")
     with pytest.raises(quaver.HistoryError, match="there is no snapshot at /nowhere"):
         quaver.diagnose(model, None, data, history="/nowhere")

@@ -256,7 +256,7 @@ tell(quaver.recover(chain(), os.path.join(disk, "run"), 2).sha256)
 def test_where_nothing_may_be_written_it_says_so_and_recovering_works(undisturbed: Any, tmp_path: Path) -> None:
     whole, folder = undisturbed
     new, empty, resumed, [recovered] = run(READ_ONLY, tmp_path, folder, before=private_mounts())
-    assert new[:2] == ["error", "SettingsError"] and "cannot make the workspace" in new[2]
+    assert new[:2] == ["error", "SettingsError"] and "cannot create the workspace" in new[2]
     assert empty[:2] == ["error", "HistoryError"] and resumed[:2] == ["error", "HistoryError"]
     for told in (new, empty, resumed):
         assert "Read-only file system" in told[2]

@@ -1,4 +1,4 @@
-"""What a user calls: fit, recover, check, diagnose, profile, and the settings and results that go with them."""
+"""The public functions: fit, recover, check, diagnose and profile, with their settings and results."""
 
 from quaver.api.check import check
 from quaver.api.check_result import CheckResult, Verdict

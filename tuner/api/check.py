@@ -1,4 +1,4 @@
-"""`check`: does a quantized model, whoever made it, keep what was asked for?"""
+"""Check that a quantized model of any tool meets a criterion: `check`."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ from quaver.metrics import Metric
 from quaver.processors import VERIFIED, Verification
 from quaver.scores import Score
 from quaver.statistics import Interval, confidence, corrected, paired_interval
-from quaver.types import EvalFunc, Feed, ModelLike
+from quaver.types import CalibrationData, EvalFunc, Feed, ModelLike
 
 log = logging.getLogger(__name__)
 
-# How many samples run on an emulated processor unless the user says otherwise: some minutes for most models.
+# Samples to run on an emulated processor by default. Judgement: some minutes for most models (docs/processors.md).
 CPU_SAMPLES = 64
-# Relative errors below this are rounding of float kernels.
+# Relative errors below this are rounding of float kernels. Judgement: the precision of float32 sums.
 FLOAT_ERROR = 1e-5
 
 
 @keywords_checked
 def check(
     model: ModelLike,
-    quantized: Any,
+    quantized: ModelLike,
     eval_func: EvalFunc,
     *,
     relative: float | Mapping[str, float] | None = None,
@@ -66,16 +66,16 @@ def check(
     slice_limit: float | Mapping[str, float] | None = None,
     confidence: float | None = 0.95,
     faster_than: float | None = None,
-    data: Any = None,
+    data: CalibrationData = None,
     threads: int = 0,
     cpu: str | None = None,
     cpu_samples: int | None = CPU_SAMPLES,
     progress: Callable[[int], None] | None = None,
 ) -> CheckResult:
-    """Judge a model that exists, made by anybody: ONNX Runtime's tool, TensorFlow's converter, quaver.
+    """Check a quantized model made by any tool: ONNX Runtime's, TensorFlow's converter, quaver.
 
-    Both models are run just as they are. Where eval_func gives the score of each sample, the loss on all such data lies
-    within an interval; if that holds the limit, these samples cannot tell, and the verdict is inconclusive.
+    Both models are run unmodified. If eval_func returns the score of each sample, the loss on such data has a
+    confidence interval. If the limit lies within it, the samples are too few, and the verdict is inconclusive.
 
     Args:
         model: the float model, in any form that `fit` takes.
@@ -85,21 +85,21 @@ def check(
             nor `absolute` is given.
         absolute: the loss allowed in units of the score, by metric if a dict.
         higher_is_better: False for scores that are errors.
-        slices: parts of the samples that are judged by themselves, as for `fit`.
+        slices: parts of the samples that are judged separately, as for `fit`.
         slice_limit: the loss allowed on each slice.
-        confidence: how sure a verdict must be, where scores of samples are given; None lets the scores alone decide.
-        faster_than: how many times as fast as the float model it must be, such as 1.0; None measures no time.
-        data: typical inputs to measure the time on, as `calib_dataloader` of `fit`; those of a metric, or made up, if
-            None.
-        threads: threads of one inference; 0 lets the runtime decide, and measures time on one.
+        confidence: required confidence of a verdict, if there are scores of samples; None compares the scores only.
+        faster_than: required speed compared with the float model, such as 1.0; None measures no latency.
+        data: typical inputs to measure the latency on, as `calib_dataloader` of `fit`; those of a metric, or random
+            ones, if None.
+        threads: threads of one inference; 0 lets the runtime decide, and measures latency on one.
         cpu: an x86 processor to run the quantized model on as well: "haswell" has AVX2 and no VNNI. It is emulated by
-            qemu-user, which must be installed, and about 50 times slower.
-        cpu_samples: how many samples to run there; the answers are compared, and the score is taken there only if
-            eval_func needs no more. None is all of them.
+            qemu-user, which must be installed and is about 50 times slower.
+        cpu_samples: how many samples to run there. Their outputs are compared; there is a score only if eval_func
+            needs no more samples. None is all of them.
         progress: called with the number of samples that have run on the emulated processor, after each inference.
 
     Returns:
-        A `CheckResult`: the verdict, and what it rests on.
+        A `CheckResult`: the verdict, and the figures behind it.
     """
     if not callable(eval_func):
         raise SettingsError(f"eval_func must be a function of the model that returns its score, not {eval_func!r}")
@@ -120,33 +120,33 @@ def check(
         threads=threads,
     )
     check_direction(eval_func, config)
-    fp32, int8 = (load_unmodified(expanded(one), threads) for one in (model, quantized))
+    fp32, int8 = (load_unmodified(expanded(source), threads) for source in (model, quantized))
     bound = bind_reference(eval_func, lambda: fp32)
     baseline = score(bound, fp32, EarlyStopReference(config.criterion))
     losses = Losses(config.criterion, baseline)
     losses.check()
-    found = score(bound, int8, EarlyStopReference(config.criterion, baseline))
-    limits = _judged(losses, baseline, found, confidence)
+    result = score(bound, int8, EarlyStopReference(config.criterion, baseline))
+    limits = _limit_verdicts(losses, baseline, result, confidence)
     speed = None if faster_than is None else _speed(fp32, int8, faster_than, eval_func if data is None else data)
     processor: ProcessorVerdict | None = None
     if cpu is not None and command is not None:
         with _emulated(quantized, int8, command, cpu_samples, progress) as session:
-            there = _score_within_limit(
+            emulated = _score_within_limit(
                 bound, EmulatedModel(int8, session), EarlyStopReference(config.criterion, baseline)
             )
-            judged = () if there is None else _judged(losses, baseline, there, confidence)
-            processor = _compare(cpu, session, fp32, int8, judged)
+            emulated_limits = () if emulated is None else _limit_verdicts(losses, baseline, emulated, confidence)
+            processor = _compare(cpu, session, fp32, int8, emulated_limits)
         _record(quantized, int8, processor)
     verdicts = [part.verdict for part in (*limits, speed, processor) if part is not None]
-    known = confidence if any(one.interval is not None for one in limits) else None
-    return CheckResult(together(verdicts), limits, speed, known, fp32.size, int8.size, processor)
+    level = confidence if any(limit.interval is not None for limit in limits) else None
+    return CheckResult(together(verdicts), limits, speed, level, fp32.size, int8.size, processor)
 
 
 @contextlib.contextmanager
 def _emulated(
-    quantized: Any, model: Model, command: list[str], limit: int | None, progress: Callable[[int], None] | None
+    quantized: ModelLike, model: Model, command: list[str], limit: int | None, progress: Callable[[int], None] | None
 ) -> Iterator[EmulatedSession]:
-    """Open the quantized model on an emulated processor, for a while."""
+    """Open the quantized model on an emulated processor."""
     with contextlib.ExitStack() as stack:
         if isinstance(quantized, str | os.PathLike):
             path = Path(expanded(quantized))
@@ -158,7 +158,7 @@ def _emulated(
 
 
 def _score_within_limit(eval_func: EvalFunc, model: EmulatedModel, reference: EarlyStopReference) -> Score | None:
-    """Return the score on the emulated processor; None if eval_func wants more samples than may run there."""
+    """Return the score on the emulated processor; None if eval_func needs more samples than may run there."""
     try:
         return score(eval_func, model, reference)
     except SampleLimitReached:
@@ -168,10 +168,10 @@ def _score_within_limit(eval_func: EvalFunc, model: EmulatedModel, reference: Ea
 def _compare(
     cpu: str, session: EmulatedSession, fp32: Model, int8: Model, limits: tuple[LimitVerdict, ...]
 ) -> ProcessorVerdict:
-    """Compare the answers on the emulated processor with those on this one, both beside the float model's."""
+    """Compare the outputs on the emulated processor and on this one, both with the float model's."""
     if not session.runs:
         raise EvaluationError(
-            "eval_func does not call the model that it is given, so nothing ran on the emulated processor: let it call "
+            "eval_func does not call the model that it gets, so nothing ran on the emulated processor: let it call "
             "model(x) or model.session.run(...)"
         )
     names = [spec.name for spec in fp32.inputs]
@@ -200,15 +200,17 @@ def _compare(
     )
 
 
-def _record(quantized: Any, model: Model, processor: ProcessorVerdict) -> None:
-    """Note in the history of the run that a model came from, if it lies in its workspace, where it was verified."""
+def _record(quantized: ModelLike, model: Model, processor: ProcessorVerdict) -> None:
+    """Note the check in the history of the run, if the model is in the workspace of its run."""
     if not isinstance(quantized, str | os.PathLike):
         return
     file = Path(expanded(quantized))
     path = file.parent / FILE_NAME
     if not path.is_file():
         return
-    scored_hash = abilities.read_provenance(adapter_for(str(file)), file)[1]  # that of the model without its provenance
+    scored_hash = abilities.read_provenance(adapter_for(str(file)), file)[
+        1
+    ]  # the hash of the model without its provenance
     verification = Verification(
         processor.cpu,
         processor.samples,
@@ -223,22 +225,26 @@ def _record(quantized: Any, model: Model, processor: ProcessorVerdict) -> None:
         with History.resume(path) as history:
             history.extend_note(VERIFIED, {processor.cpu: asdict(verification)})
     except HistoryError as error:
-        log.warning("the answers on %s could not be noted in %s: %s", processor.cpu, path, error)
+        log.warning("the check on %s could not be noted in %s: %s", processor.cpu, path, error)
 
 
-def _judged(losses: Losses, baseline: Score, found: Score, confidence: float | None) -> tuple[LimitVerdict, ...]:
-    """Each limit. With several of them all intervals must be right together."""
+def _limit_verdicts(
+    losses: Losses, baseline: Score, result: Score, confidence: float | None
+) -> tuple[LimitVerdict, ...]:
+    """Return the verdict of each limit. Of several limits the confidence is corrected, so that it holds for all."""
     level = None if confidence is None else corrected(confidence, len(losses.limits))
-    return tuple(_one(lost, losses.criterion, baseline, found, level) for lost in losses.per_limit(found))
+    return tuple(_limit_verdict(lost, losses.criterion, baseline, result, level) for lost in losses.per_limit(result))
 
 
-def _one(lost: LimitLoss, criterion: Criterion, baseline: Score, found: Score, level: float | None) -> LimitVerdict:
+def _limit_verdict(
+    lost: LimitLoss, criterion: Criterion, baseline: Score, result: Score, level: float | None
+) -> LimitVerdict:
     limit, verdict = lost.limit, Verdict.MET if lost.met else Verdict.NOT_MET
     interval: Interval | None = None
     sure: float | None = None
     samples = 0
     if limit.metric in baseline.samples:
-        before, after = (one.samples[limit.metric].array for one in (baseline, found))
+        before, after = (scores.samples[limit.metric].array for scores in (baseline, result))
         if limit.slice and criterion.slices is not None:
             members = criterion.slices.each()[limit.slice]
             before, after = before[members], after[members]
@@ -264,19 +270,19 @@ def _one(lost: LimitLoss, criterion: Criterion, baseline: Score, found: Score, l
     )
 
 
-def _speed(fp32: Model, int8: Model, faster_than: float, data: Any) -> SpeedVerdict:
-    """Both models in turns, on one sample; what differs by less than the measurement may be off is no failure."""
+def _speed(fp32: Model, int8: Model, faster_than: float, data: CalibrationData) -> SpeedVerdict:
+    """Time both models interleaved on one sample. A difference within the error bar is no failure."""
     threads = fp32.threads or 1
     models = [one.with_threads(threads) for one in (fp32, int8)]
-    feeds = [_sample(one, data) for one in models]
+    feeds = [_sample(model, data) for model in models]
     slow, fast = measure(models, feeds)
     speedup, spread = slow.seconds / fast.seconds, slow.spread + fast.spread
     verdict = Verdict.MET if speedup * (1 + spread) >= faster_than else Verdict.NOT_MET
-    taken = 1e3 * slow.seconds, 1e3 * fast.seconds
-    return SpeedVerdict(verdict, faster_than, speedup, *taken, spread, threads, count_samples(feeds[0]))
+    latencies = 1e3 * slow.seconds, 1e3 * fast.seconds
+    return SpeedVerdict(verdict, faster_than, speedup, *latencies, spread, threads, count_samples(feeds[0]))
 
 
-def _sample(model: Model, data: Any) -> Feed:
+def _sample(model: Model, data: CalibrationData) -> Feed:
     if isinstance(data, Metric):
         data = data.sample(model)
     return make_batch(None if callable(data) else data, model.inputs, 1)

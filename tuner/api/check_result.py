@@ -1,20 +1,20 @@
-"""What `check` found: a verdict for each limit and for the speed, and one for all of them."""
+"""The result of `check`: a verdict for each limit, for the speed, for another processor, and for all of them."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import asdict, dataclass
 
-from quaver.formatting import milliseconds, probability
+from quaver.formatting import milliseconds, plural, probability
 from quaver.limit import loss_phrase, loss_range, loss_text
 from quaver.types import PlainDict
 
-# Answers on another processor may be off by so much more than on this one: rounding of floats differs, too.
+# The error on another processor may be this many times the error here. Judgement: rounding of floats differs as well.
 MAX_ERROR_RATIO = 1.25
 
 
 class Verdict(enum.StrEnum):
-    """What can be said of a model."""
+    """The verdict on a model, or on one of its limits."""
 
     MET = "met"
     NOT_MET = "not met"
@@ -23,21 +23,21 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LimitVerdict:
-    """What one metric loses, on all samples or on a slice of them.
+    """The verdict on one metric, on all samples or on a slice.
 
     Attributes:
         metric: its name; "score" if eval_func gives none.
-        slice: the samples that it is about; empty for all of them.
-        verdict: met, not met, or inconclusive where the interval holds the limit.
-        baseline: what the float model scores.
-        score: what the quantized model scores.
+        slice: the name of the slice; empty for all samples.
+        verdict: met, not met, or inconclusive if the limit lies within the interval.
+        baseline: the score of the float model.
+        score: the score of the quantized model.
         loss: how much worse that is; a fraction of the baseline if `relative`.
-        allowed: the loss that is allowed.
+        allowed: the allowed loss.
         relative: whether losses are fractions of the baseline.
         higher_is_better: False for scores that are errors.
-        samples: how many there are; 0 if eval_func gives one number.
-        interval: between which losses the loss on all such data lies; None without scores of samples.
-        confidence: how sure it is that the loss on such data is within the limit; None without scores of samples.
+        samples: how many samples were scored; 0 if eval_func returns one number.
+        interval: the confidence interval of the loss on such data; None without scores of samples.
+        confidence: the confidence that the loss on such data is within the limit; None without scores of samples.
     """
 
     metric: str
@@ -55,11 +55,11 @@ class LimitVerdict:
 
     @property
     def name(self) -> str:
-        """As users read it."""
+        """Return the name for people: "top1" or "top1 of cats"."""
         return f"{self.metric} of {self.slice}" if self.slice else self.metric
 
     def __str__(self) -> str:
-        text = f"{self.name} {self.score:.6g} of {self.baseline:.6g}: {loss_phrase(self.loss, self.relative)}"
+        text = f"{self.name} {self.score:.6g} vs {self.baseline:.6g} in fp32: {loss_phrase(self.loss, self.relative)}"
         if self.interval is not None and self.confidence is not None:
             text += f" ({loss_range(*self.interval, self.relative)} on such data, from {self.samples} samples)"
         text += f", {loss_text(self.allowed, self.relative)} allowed: {self.verdict}"
@@ -70,17 +70,17 @@ class LimitVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SpeedVerdict:
-    """How fast the quantized model is beside the float model, both run in turns.
+    """The speed of the quantized model compared with the float model, both interleaved.
 
     Attributes:
-        verdict: met, or not met if it is slower than asked for by more than the measurement may be off.
-        faster_than: how many times as fast it must be.
-        speedup: how many times as fast it is.
+        verdict: not met if the model is slower than required by more than the error bar.
+        faster_than: the required speed, as a multiple of the float model's.
+        speedup: the measured speed, as a multiple of the float model's.
         fp32_ms: milliseconds of one inference of the float model.
-        quantized_ms: of the quantized model.
-        spread: by what part the figures may be off.
-        threads: of one inference.
-        batch: samples of one inference: 1, or what the model fixes.
+        quantized_ms: milliseconds of one inference of the quantized model.
+        spread: the error bar of the figures, as a fraction.
+        threads: threads of one inference.
+        batch: samples of one inference: 1, or the fixed batch of the model.
     """
 
     verdict: Verdict
@@ -94,29 +94,29 @@ class SpeedVerdict:
 
     def __str__(self) -> str:
         return (
-            f"speed {self.speedup:.2f} times fp32 ({milliseconds(self.quantized_ms)} instead of "
-            f"{milliseconds(self.fp32_ms)}, ±{self.spread:.0%}; batch {self.batch}, {self.threads} "
-            f"thread{'' if self.threads == 1 else 's'}), {self.faster_than:g} asked for: {self.verdict}"
+            f"speed {self.speedup:.2f}x fp32 ({milliseconds(self.quantized_ms)} vs {milliseconds(self.fp32_ms)}, "
+            f"±{self.spread:.0%}, batch {self.batch}, {plural(self.threads, 'thread')}), "
+            f"{self.faster_than:g}x required: {self.verdict}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorVerdict:
-    """What the quantized model answers on an emulated processor, beside what it answers on this one.
+    """The outputs of the quantized model on an emulated processor, compared with those on this one.
 
     Attributes:
         verdict: not met if the error there is more than `MAX_ERROR_RATIO` times the error here, or if a limit is not
             met there.
         cpu: the emulated processor.
         kind: which processors it stands for.
-        samples: how many samples went through the emulator; errors are of the first 256 of them.
-        native_error: how far the outputs are from the float model's on this processor: the norm of the difference over
-            the norm of the float model's outputs.
+        samples: how many samples ran on the emulator; errors are of the first 256.
+        native_error: the relative error of the outputs on this processor: the norm of their difference from the float
+            model's, divided by the norm of the float model's.
         emulated_error: the same on the emulated processor.
-        native_top1: on which share of the samples the largest output is where the float model has it; None if there is
-            one output value only.
+        native_top1: the share of samples whose largest output is that of the float model; None if there is only one
+            output value.
         emulated_top1: the same on the emulated processor.
-        identical: whether all outputs are the same numbers on both.
+        identical: whether all outputs are equal on both processors.
         limits: the verdict of each limit there; empty if eval_func was not run to its end.
     """
 
@@ -145,16 +145,16 @@ class ProcessorVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The verdict on a quantized model.
+    """The verdict on a quantized model, and the figures behind it.
 
     Attributes:
-        verdict: of everything: not met if anything is not, else inconclusive if anything is.
+        verdict: not met if any part is not met, else inconclusive if any part is.
         limits: the verdict of each limit, the worst first.
-        speed: that of the speed; None if none was asked for.
-        confidence: how sure the intervals are, all together; None if the scores alone decide.
+        speed: the verdict on the speed; None if none was required.
+        confidence: the joint confidence of the intervals; None if only scores were compared.
         fp32_size: bytes of the float model.
         quantized_size: bytes of the quantized model.
-        processor: the answers on an emulated processor; None if none was asked for.
+        processor: the verdict on an emulated processor; None if none was named.
     """
 
     verdict: Verdict
@@ -167,29 +167,29 @@ class CheckResult:
 
     @property
     def met(self) -> bool:
-        """Whether all is as it must be."""
+        """Return whether every part is met."""
         return self.verdict is Verdict.MET
 
     def to_dict(self) -> PlainDict:
-        """As builtins, for JSON; `docs/check.schema.json` describes it."""
-        found = asdict(self)
-        for part in (found, found["processor"] or {"limits": ()}):
+        """Return the result as builtins for JSON; `docs/check.schema.json` describes them."""
+        plain = asdict(self)
+        for part in (plain, plain["processor"] or {"limits": ()}):
             part["limits"] = list(part["limits"])
             for limit in part["limits"]:
                 limit["verdict"] = str(limit["verdict"])
                 limit["interval"] = None if limit["interval"] is None else list(limit["interval"])
         for name in ("speed", "processor"):
-            if found[name] is not None:
-                found[name]["verdict"] = str(found[name]["verdict"])
-        return {**found, "verdict": str(self.verdict)}
+            if plain[name] is not None:
+                plain[name]["verdict"] = str(plain[name]["verdict"])
+        return {**plain, "verdict": str(self.verdict)}
 
     def __str__(self) -> str:
-        others = (part for part in (self.speed, self.processor) if part is not None)
-        return "\n".join(map(str, [self.verdict, *self.limits, *others]))
+        parts = [part for part in (self.speed, self.processor) if part is not None]
+        return "\n".join(map(str, [self.verdict, *self.limits, *parts]))
 
 
 def together(verdicts: list[Verdict]) -> Verdict:
-    """One verdict for several."""
+    """Return the worst of several verdicts."""
     for worst in (Verdict.NOT_MET, Verdict.INCONCLUSIVE):
         if worst in verdicts:
             return worst

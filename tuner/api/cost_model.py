@@ -1,4 +1,4 @@
-"""A run for another machine: its cost model, read once and kept with the run; and how such a file is made there."""
+"""Tune for another machine: measure a cost model there, and load it for a run here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from quaver.errors import SettingsError
 from quaver.files.paths import expanded
 from quaver.files.temporary import temporary_folder
 from quaver.history import History
-from quaver.types import ModelLike, PlainMapping
+from quaver.types import CalibrationData, ModelLike, PlainMapping
 
 # The note of a history that holds the cost model of its run.
 NOTE = "cost_model"
@@ -46,18 +45,18 @@ NOTE = "cost_model"
 def save_cost_model(
     model: ModelLike,
     path: str | os.PathLike[str],
-    calib_dataloader: Any = None,
+    calib_dataloader: CalibrationData = None,
     *,
     target: str | None = None,
     batch: int = 1,
 ) -> Path:
-    """Time the ops of a model on this machine, in fp32 and int8, for runs elsewhere: `fit(..., cost_model=path)`.
+    """Time the ops of a model on this machine, in fp32 and int8, for runs on others: `fit(..., cost_model=path)`.
 
     Args:
         model: the float model, as for `fit`.
         path: the JSON file to write.
-        calib_dataloader: typical inputs, as for `fit`; the first samples are what is timed.
-        target: what this machine is called; its host name and processor if None.
+        calib_dataloader: typical inputs, as for `fit`; the first samples are timed.
+        target: the name of this machine; its host name and processor if None.
         batch: samples of one inference, as for `fit`.
 
     Returns:
@@ -65,14 +64,14 @@ def save_cost_model(
     """
     place = Path(expanded(path))
     with calibrated(model, place, calib_dataloader, batch) as adapter:
-        found = measure_cost_model(adapter, target)
-    place.write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
+        cost_model = measure_cost_model(adapter, target)
+    place.write_text(json.dumps(cost_model.to_dict(), indent=1) + "\n", encoding="utf-8")
     return place
 
 
 @contextlib.contextmanager
-def calibrated(model: ModelLike, place: Path, data: Any, batch: int = 1) -> Iterator[Adapter]:
-    """A calibrated model, for a file to be written to `place`; `batch` is what it will be timed at."""
+def calibrated(model: ModelLike, place: Path, data: CalibrationData, batch: int = 1) -> Iterator[Adapter]:
+    """Yield a calibrated model that will be timed at a batch, after checking that `place` can be written."""
     config = Config(batch=batch)
     if not place.parent.is_dir():
         raise SettingsError(f"there is no folder {str(place.parent)!r} to write {place.name!r} into")
@@ -91,18 +90,18 @@ def calibrated(model: ModelLike, place: Path, data: Any, batch: int = 1) -> Iter
 
 
 def load_cost_model(
-    given: str | os.PathLike[str] | None, adapter: Adapter, history: History, batch: int = 1
+    path: str | os.PathLike[str] | None, adapter: Adapter, history: History, batch: int = 1
 ) -> CostModel | None:
-    """The cost model of a run, checked against its model and `batch`; None if the run is for this machine.
+    """Load the cost model of a run and check it against the model and `batch`; return None for this machine.
 
-    A resumed run decides by the figures that are kept in the history, whatever became of the file.
+    A resumed run uses the figures in its history, even if the file has changed.
     """
-    if given is None:
+    if path is None:
         return None
-    path = os.fspath(given)
+    path = os.fspath(path)
     noted = history.notes.get(NOTE)
-    kept = isinstance(noted, Mapping) and noted.get("path") == path
-    data = noted["content"] if kept else read_file(os.fspath(expanded(path)))  # type: ignore[index]
+    is_noted = isinstance(noted, Mapping) and noted.get("path") == path
+    data = noted["content"] if is_noted else read_file(os.fspath(expanded(path)))  # type: ignore[index]
     cost = fitting(resolved(data, adapter, path), adapter, path)
     if has_open_batch(adapter.inputs) and cost.batch not in (None, batch):
         raise SettingsError(
@@ -112,38 +111,37 @@ def load_cost_model(
     return cost
 
 
-def with_conversions(cost: CostModel, given: str | os.PathLike[str], adapter: Adapter, history: History) -> CostModel:
-    """The same with the conversions between ops, as large as they are in this model; kept in the history."""
-    path = os.fspath(given)
-    history.note(NOTE, {"path": path, "content": cost.to_dict()})
+def with_conversions(cost: CostModel, path: str | os.PathLike[str], adapter: Adapter, history: History) -> CostModel:
+    """Return a cost model with the conversions between the ops of this model, and note it in the history."""
+    history.note(NOTE, {"path": os.fspath(path), "content": cost.to_dict()})
     between = measure_edges(adapter, adapter.timing_feed) if adapter.probe_samples else ()
     return cost.with_edges(between)
 
 
 def target_of(notes: PlainMapping) -> str:
-    """What the machine is called that a run was for; empty if it was this one."""
+    """Return the name of the machine that a run was for; empty if it was this one."""
     noted = notes.get(NOTE)
     content = noted.get("content") if isinstance(noted, Mapping) else None
     return str(content.get("target", "")) if isinstance(content, Mapping) else ""
 
 
-# So that Python runs the file, whatever it is called.
+# Lets the system run the file with Python.
 HEAD = b"#!/usr/bin/env python3\n"
 
 
 @keywords_checked
 def save_board_kit(
-    model: ModelLike, path: str | os.PathLike[str], calib_dataloader: Any = None, *, batch: int = 1
+    model: ModelLike, path: str | os.PathLike[str], calib_dataloader: CalibrationData = None, *, batch: int = 1
 ) -> Path:
-    """Write one file that times a model where quaver is not: `python3 FILE > cost.json`, for `fit(..., cost_model=)`.
+    """Write one file that times a model without quaver: `python3 FILE > cost.json`, for `fit(..., cost_model=)`.
 
-    It holds the float model, the int8 one, one for each other mode, a few mixtures that tell what conversions cost, and
-    one batch of inputs. It needs Python 3.8, numpy and onnxruntime there.
+    It holds the float model, the int8 model, one model for each other mode, a few mixed-precision models that show the
+    cost of conversions, and one batch of inputs. It needs Python 3.8, numpy and onnxruntime.
 
     Args:
         model: the float model, as for `fit`.
         path: the file to write, such as board.pyz.
-        calib_dataloader: typical inputs, as for `fit`; the first samples are what is timed.
+        calib_dataloader: typical inputs, as for `fit`; the first samples are timed.
         batch: samples of one inference, as for `fit`.
 
     Returns:
@@ -160,11 +158,11 @@ def save_board_kit(
 def _packed(adapter: Adapter, script: str) -> bytes:
     feed, plan = adapter.timing_feed, plan_for(adapter)
     profiled = [None, *plan.profiled]
-    models = [adapter.assemble(one) for one in (*profiled, *plan.timed)]
+    models = [adapter.assemble(config) for config in (*profiled, *plan.timed)]
     names = [f"{index}{adapter.suffix}" for index in range(len(models))]
     arrays = io.BytesIO()
     np.savez(arrays, *feed.values())
-    said = {
+    header = {
         KIND: VERSION,
         "adapter": adapter.name,
         "model": adapter.fingerprint,
@@ -173,7 +171,7 @@ def _packed(adapter: Adapter, script: str) -> bytes:
         "alone": list(plan.fused),
         "borders": [[one.producer, list(one.readers), one.elements] for one in measure_edges(adapter, feed)],
     }
-    job = {"models": names, "profiled": len(profiled), "inputs": list(feed), "said": said}
+    job = {"models": names, "profiled": len(profiled), "inputs": list(feed), "said": header}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as kit:
         kit.writestr("__main__.py", script)

@@ -1,4 +1,4 @@
-"""`diagnose`: what is wrong with a quantized model, whichever way it is given."""
+"""Diagnose a quantized model: `diagnose` and `diagnose_quantized`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaver.api.calibration import calibrate
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import make_config
 from quaver.api.display.warnings import warn_of_notices
-from quaver.api.subject import Target, find_target
+from quaver.api.subject import Subject, find_subject
 from quaver.diagnosis import Diagnosis
 from quaver.diagnosis.quantized_only import QuantizedStatistics
 from quaver.diagnosis.statistics.errors import TensorMetric
@@ -39,7 +39,7 @@ from quaver.files.temporary import temporary_folder
 from quaver.ops import QuantConfig
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
-from quaver.types import ModelLike, PlainMapping
+from quaver.types import CalibrationData, ModelLike, PlainMapping
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 @keywords_checked
 def diagnose(
     model: ModelLike,
-    quantized: Any = None,
-    calib_dataloader: Any = None,
+    quantized: ModelLike = None,
+    calib_dataloader: CalibrationData = None,
     *,
     history: str | os.PathLike[str] | None = None,
     workspace: str | os.PathLike[str] | None = None,
@@ -63,35 +63,35 @@ def diagnose(
     threads: int = 0,
     observer: Observer | Iterable[Observer] | None = None,
 ) -> Diagnosis:
-    """Say which ops of a quantized model are bad, how bad, and why. eval_func and labels are not needed.
+    """Find the bad ops of a quantized model, and the causes. No eval_func and no labels are needed.
 
     Args:
         model: the float model, in any form that `fit` takes.
-        quantized: what to look at: a `QuantConfig`, a `Trial`, a `TuneResult` (its best trial), the number of a trial
-            in `history`, or an already quantized model (a file, bytes); None is all ops in int8, as the rules allow.
-        calib_dataloader: typical inputs, as for `fit`. They are gone through twice, unless `history` holds the
-            calibration; what is read of a generator is kept in memory meanwhile.
+        quantized: what to diagnose: a `QuantConfig`, a `Trial`, a `TuneResult` (its best trial), the number of a trial
+            in `history`, or an already quantized model (a file, bytes); None is every op in int8 that the rules allow.
+        calib_dataloader: typical inputs, as for `fit`. They are read twice, unless `history` holds the
+            calibration; a generator is kept in memory meanwhile.
         history: an earlier run (a snapshot, or the workspace it lies in), whose calibration, trials and rules are used.
         workspace: a folder to write the tables into; None writes none (`Diagnosis.save` does it later).
-        samples: how many samples to look at; None is all.
+        samples: how many samples to run; None is all.
         calibration_sampling_size: how many samples to calibrate with; at most 256 if None.
-        op_name_dict: rules by op name, as for `fit`. What is advised keeps to them; None and no `op_type_dict` either
-            are the rules of `history`.
+        op_name_dict: rules by op name, as for `fit`, which the advice respects; None without `op_type_dict` uses the
+            rules of `history`.
         op_type_dict: rules by op type.
         layer_metrics: {name: function}, each called with the differences (quantized minus float) of an op's output in
             a batch; averaged over all elements.
         layer_direct_metrics: {name: function}, each called with the float output of an op in a batch, the quantized one
-            as it is kept (integers, where it is), its scale and its zero point; averaged likewise.
+            as it is stored (integers or floats), its scale and its zero point; averaged over all elements.
         model_metrics: {name: function}, each called with the lists of outputs of the float and of the quantized model
             for one sample; averaged over all samples.
-        timing: whether to time the ops, to find those that are slower than in fp32.
+        timing: whether to time the ops, which finds those that are slower than in fp32.
         threads: threads of one inference; 0 lets the runtime decide.
-        observer: called with an event for all that happens; a list for several.
+        observer: called with each event; a list for several observers.
 
     Returns:
         A `Diagnosis`: tables, causes, rules.
     """
-    chosen = make_config(
+    settings = make_config(
         None,
         calibration_sampling_size=calibration_sampling_size,
         op_name_dict={} if op_name_dict is None else op_name_dict,
@@ -104,120 +104,125 @@ def diagnose(
     check_metrics(layer_metrics=layer_metrics, layer_direct_metrics=layer_direct_metrics, model_metrics=model_metrics)
     if workspace is not None:
         check_writable(Path(expanded(workspace)))
-    target = find_target(quantized, history, "diagnose")
-    watch = Observers(*(make_observers(observer) or [warn_of_notices]))
-    watch(StageStarted(Stage.READING))
+    subject = find_subject(quantized, history, "diagnose")
+    observers = Observers(*(make_observers(observer) or [warn_of_notices]))
+    observers(StageStarted(Stage.READING))
     direct = {name: TensorMetric(function) for name, function in (layer_direct_metrics or {}).items()}
-    wishes = DiagnosisOptions(samples, {**(layer_metrics or {}), **direct}, model_metrics or {}, timing)
-    calib_dataloader = again = replayable(calib_dataloader)
+    diagnosis_options = DiagnosisOptions(samples, {**(layer_metrics or {}), **direct}, model_metrics or {}, timing)
+    data = replayable(calib_dataloader)
     model = expanded(model)
-    kind = adapter_for(model, target.settings.get("framework"))
+    kind = adapter_for(model, subject.settings.get("framework"))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         options = AdapterOptions(
             folder,
-            chosen.threads,
-            recorded_quant_format(kind, target.settings),
-            target.optimised,
-            left_out=target.left_out,
-            portable=target.portable,
-            ops_version=target.ops_version,
+            settings.threads,
+            recorded_quant_format(kind, subject.settings),
+            subject.optimised,
+            left_out=subject.left_out,
+            portable=subject.portable,
+            ops_version=subject.ops_version,
         )
         adapter = stack.enter_context(contextlib.closing(load_with(kind, model, options)))
-        given = op_name_dict is not None or op_type_dict is not None
-        space = _space(adapter, chosen if given else None, target)
-        config = _config(adapter, space, target)
+        rules = settings if op_name_dict is not None or op_type_dict is not None else None
+        space = _space(adapter, rules, subject)
+        config = _config(adapter, space, subject)
         try:
-            _calibrate(adapter, config is not None, target, calib_dataloader, chosen, watch)
+            _calibrate(adapter, config is not None, subject, data, settings, observers)
         except CalibrationError as error:
-            found = _float_alone(adapter, again, wishes, watch)
-            if found is None or not found.causes:
+            diagnosis = _diagnose_float(adapter, data, diagnosis_options, observers)
+            if diagnosis is None or not diagnosis.causes:
                 raise
-            log.warning("the float model alone was looked at, because calibration failed: %s", error)
+            log.warning("only the float model was diagnosed, because calibration failed: %s", error)
         else:
-            if adapter.options != options:  # calibration has left out a rewrite, and with it ops may be others
-                space = _space(adapter, chosen if given else None, target)
-            if target.config is None and config is not None:
+            if adapter.options != options:  # calibration left out a rewrite, so the ops may have changed
+                space = _space(adapter, rules, subject)
+            if subject.config is None and config is not None:
                 config = space.without(abilities.ops_with_mask_values(adapter)).default_config()
-            view = abilities.inspect_quantized(adapter, target.file if config is None else config)
-            found = examine(adapter, view, config, again, wishes, watch, space)
+            view = abilities.inspect_quantized(adapter, subject.file if config is None else config)
+            diagnosis = examine(adapter, view, config, data, diagnosis_options, observers, space)
     if workspace is not None:
-        found.save(workspace)
-    return found
+        diagnosis.save(workspace)
+    return diagnosis
 
 
-def _float_alone(adapter: Adapter, data: Any, wishes: DiagnosisOptions, watch: Observer) -> Diagnosis | None:
-    """What the float model shows by itself; None if it cannot be run through either."""
+def _diagnose_float(
+    adapter: Adapter, data: CalibrationData, options: DiagnosisOptions, observer: Observer
+) -> Diagnosis | None:
+    """Diagnose the float model by itself; return None if it cannot be run on the data."""
     try:
-        return None if data is None else examine_float(adapter, data, wishes, watch)
+        return None if data is None else examine_float(adapter, data, options, observer)
     except CalibrationError:
         return None
 
 
-def _space(adapter: Adapter, given: Config | None, target: Target) -> TuningSpace:
-    """What the rules leave: those that are given, or those of the run."""
+def _space(adapter: Adapter, settings: Config | None, subject: Subject) -> TuningSpace:
+    """Return the space that the rules leave: those of the settings, or else those of the run."""
     ops = adapter.ops()
-    if given is not None:
-        return TuningSpace(apply_rules(ops, given.op_name_dict, given.op_type_dict))
+    if settings is not None:
+        return TuningSpace(apply_rules(ops, settings.op_name_dict, settings.op_type_dict))
     try:
-        rules = (target.settings.get(name) or {} for name in ("op_name_dict", "op_type_dict"))
+        rules = (subject.settings.get(name) or {} for name in ("op_name_dict", "op_type_dict"))
         return TuningSpace(apply_rules(ops, *rules))
     except SettingsError as error:
-        log.warning("the rules of the run cannot be applied, and are left out: %s", error)
+        log.warning("the rules of the run cannot be applied and are ignored: %s", error)
         return TuningSpace(ops)
 
 
-def _config(adapter: Adapter, space: TuningSpace, target: Target) -> QuantConfig | None:
-    """The configuration that is meant; None for a quantized model."""
-    if target.config is None:
-        return space.default_config() if target.file is None else None
+def _config(adapter: Adapter, space: TuningSpace, subject: Subject) -> QuantConfig | None:
+    """Return the configuration to diagnose; None for a quantized model."""
+    if subject.config is None:
+        return space.default_config() if subject.file is None else None
     try:
-        return TuningSpace(adapter.ops()).check(target.config)
+        return TuningSpace(adapter.ops()).check(subject.config)
     except StrategyError as error:
-        raise SettingsError(f"the configuration is one for another model: {error}") from None
+        raise SettingsError(f"the configuration belongs to another model: {error}") from None
 
 
-def _calibrate(adapter: Adapter, needed: bool, target: Target, data: Any, chosen: Config, watch: Observer) -> None:
-    """Get the ranges from the snapshot, or from the data; an already quantized model needs none."""
-    snapshot = target.snapshot
+def _calibrate(
+    adapter: Adapter, needed: bool, subject: Subject, data: CalibrationData, settings: Config, observer: Observer
+) -> None:
+    """Calibrate from the snapshot, or else on the data; a quantized model needs no calibration (`needed`)."""
+    snapshot = subject.snapshot
     if snapshot is not None:
         check_same_model(adapter, snapshot.header, snapshot.path)
         restore(adapter, snapshot.header, snapshot.path)
     if snapshot is not None or not needed:
         adapter.keep_probe_samples(data)
         return
-    calibrate(adapter, chosen, data, watch)
+    calibrate(adapter, settings, data, observer)
 
 
 @keywords_checked
 def diagnose_quantized(
-    quantized: Any,
-    calib_dataloader: Any,
+    quantized: ModelLike,
+    calib_dataloader: CalibrationData,
     *,
     workspace: str | os.PathLike[str] | None = None,
     samples: int | None = SAMPLES,
     layer_metrics: Mapping[str, Callable[[Any], Any]] | None = None,
     layer_direct_metrics: Mapping[str, Callable[[Any, Any, Any, Any], Any]] | None = None,
     model_metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
-    float_model: Any = None,
+    float_model: ModelLike = None,
     threads: int = 0,
     observer: Observer | Iterable[Observer] | None = None,
 ) -> QuantizedStatistics:
-    """Say how a quantized model uses its integers: scales, ranges, what sticks to their ends, levels that are used.
+    """Measure how a quantized model uses its integers: scales, ranges, saturation, and the levels in use.
 
-    Errors need the float model (`diagnose`), or a debug model of TensorFlow, which holds the float ops, too.
+    Errors need the float model (`diagnose`), or a debug model of TensorFlow, which also holds the float ops.
 
     Args:
-        quantized: the quantized model: a file or bytes, ONNX or .tflite, whoever made it.
-        calib_dataloader: typical inputs, as for `fit`, in float also where the model takes integers.
+        quantized: the quantized model: a file or bytes, ONNX or .tflite, made by any tool.
+        calib_dataloader: typical inputs, as for `fit`, in float even if the model takes integers.
         workspace: a folder to write the tables into; None writes none (`QuantizedStatistics.save` does it later).
-        samples: how many samples to look at; None is all.
+        samples: how many samples to run; None is all.
         layer_metrics: {name: function} of the differences of an op's output; for a debug model.
-        layer_direct_metrics: {name: function} of the float output, the integers, scale and zero point; likewise.
+        layer_direct_metrics: {name: function} of the float output, the integers, scale and zero point; for a debug
+            model.
         model_metrics: {name: function} of the outputs of `float_model` and of this one, called for each sample.
-        float_model: what `model_metrics` compare with; for nothing else. `diagnose` makes more of it.
+        float_model: what `model_metrics` compare with. `diagnose` uses it for everything else.
         threads: threads of one inference; 0 lets the runtime decide.
-        observer: called with an event for all that happens; a list for several.
+        observer: called with each event; a list for several observers.
 
     Returns:
         A `QuantizedStatistics`.
@@ -227,22 +232,24 @@ def diagnose_quantized(
     check_samples(samples)
     check_metrics(layer_metrics=layer_metrics, layer_direct_metrics=layer_direct_metrics, model_metrics=model_metrics)
     if model_metrics and float_model is None:
-        raise SettingsError(f"{', '.join(model_metrics)} compare with the outputs of the float model: give float_model")
+        raise SettingsError(f"{', '.join(model_metrics)} compare with the outputs of the float model: pass float_model")
     if workspace is not None:
         check_writable(Path(expanded(workspace)))
-    watch = Observers(*make_observers(observer))
-    watch(StageStarted(Stage.READING))
+    observers = Observers(*make_observers(observer))
+    observers(StageStarted(Stage.READING))
     quantized = expanded(quantized)
     view = require(adapter_for(quantized), SupportsStandaloneInspection).inspect_standalone(quantized, threads)
     direct = {name: TensorMetric(function) for name, function in (layer_direct_metrics or {}).items()}
     metrics = {**(layer_metrics or {}), **direct}
-    beside = None if float_model is None else load_unmodified(expanded(float_model), threads=threads)
-    found = examine_alone(view, calib_dataloader, samples, watch, metrics, model_metrics or {}, beside)
-    if metrics and not found.layers:
+    float_reference = None if float_model is None else load_unmodified(expanded(float_model), threads=threads)
+    statistics = examine_alone(
+        view, calib_dataloader, samples, observers, metrics, model_metrics or {}, float_reference
+    )
+    if metrics and not statistics.layers:
         raise SettingsError(
             f"{', '.join(metrics)} compare with float values, and the model has none: call `diagnose` with the float "
             "model and this one"
         )
     if workspace is not None:
-        found.save(workspace)
-    return found
+        statistics.save(workspace)
+    return statistics

@@ -1,4 +1,4 @@
-"""`read_provenance`: where a saved model comes from."""
+"""Read where a saved model comes from: `read_provenance`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_provenance(path: str | os.PathLike[str]) -> Provenance:
         path: an .onnx, a .tflite or a .params file.
 
     Raises:
-        ModelError: there is no such file, it is no model, or it holds no provenance.
+        ModelError: there is no such file, it is no model, or it has no provenance.
     """
     place = Path(expanded(path))
     if not place.exists():
@@ -40,7 +40,7 @@ def read_provenance(path: str | os.PathLike[str]) -> Provenance:
 
 
 def provenance_lines(provenance: Provenance) -> Iterator[str]:
-    """Yield what a person wants to know of where a model comes from, one line per fact."""
+    """Yield the provenance of a model for people, one line per fact."""
     built_with = _listed({"quaver": provenance.quaver, **provenance.versions})
     yield f"built with {built_with}"
     if provenance.producer:

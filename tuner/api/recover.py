@@ -1,4 +1,4 @@
-"""`recover`: the way back to any trial."""
+"""Rebuild any trial of a run: `recover`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, th
         threads: threads of one inference, if the model is run.
 
     Returns:
-        The model that was scored, byte for byte: call it, or `save` it. The file that `save` writes says where the
-        model comes from, too (see `read_provenance`), and equals the one that the run saved.
+        The model that was scored, byte for byte: call it, or `save` it. The saved file equals the one that the run
+        saved, with its provenance (see `read_provenance`).
     """
     snapshot = read_snapshot(history)
     if trial == 0 and snapshot.baseline is None:
@@ -59,7 +59,7 @@ def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, th
         )
         adapter = stack.enter_context(contextlib.closing(load_with(kind, model, options)))
         rebuilt = _rebuild(adapter, snapshot, trial)
-        # The model reads weights from the adapter's files whenever it needs them.
+        # The model reads weights from the files of the adapter, so these stay until the model is gone.
         weakref.finalize(rebuilt, stack.pop_all().close)
     return rebuilt
 
@@ -74,12 +74,12 @@ def _rebuild(adapter: Adapter, snapshot: Snapshot, number: int) -> Model:
     try:
         rebuilt = adapter.assemble(config)
     except BuildError as error:
-        strange = [op.name for op in ops if config is not None and config[op.name] not in op.choices]
-        if not strange:
+        not_offered = [op.name for op in ops if config is not None and config[op.name] not in op.choices]
+        if not not_offered:
             raise
         raise HistoryError(
-            f"trial {number} cannot be rebuilt: it runs {strange[0]!r} in a way that is not on offer here ({error}): "
-            f"{advice}"
+            f"trial {number} cannot be rebuilt: it runs {not_offered[0]!r} with a choice that is not offered here "
+            f"({error}): {advice}"
         ) from error
     if record.model_hash and rebuilt.sha256 != record.model_hash:
         raise HistoryError(f"trial {number} cannot be rebuilt byte for byte: {advice}")

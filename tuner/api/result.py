@@ -1,4 +1,4 @@
-"""What `fit` returns. Never None."""
+"""The result of a run: `TuneResult`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quaver.api.display.format import (
-    confirmed_phrases,
     converted_phrase,
     latency_phrase,
-    lost_phrases,
     predicted_phrase,
     seen_phrase,
-    sure_line,
+    trust_phrases,
 )
 from quaver.api.display.html import WARNED, as_html, trial_rows
 from quaver.api.plugins import load_view
@@ -45,39 +43,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TuneResult:
-    """How a run ended.
+    """The result of a run: the best trial, its model, and how reliable the verdict is.
 
     Attributes:
-        best: the winner among the trials that meet the criterion; the most accurate trial if none does (of a budget the
-            one that comes nearest to it); None if no trial has a score. Without eval_func, the one that was built.
+        best: the winner among the trials that meet the criterion; the most accurate trial if none does (with a target
+            budget, the one nearest to it); None if no trial has a score. Without eval_func, the trial that was built.
         baseline: the score of the fp32 model; None without eval_func.
-        met: whether `best` meets the criterion, or keeps the budget that takes its place; None without eval_func.
+        met: whether `best` meets the criterion, or keeps the target budget; None without eval_func.
         reason: why the run stopped.
         trials: all trials, those of earlier, resumed runs included.
-        criterion: what was asked for.
-        objective: what decides between trials that meet it.
+        criterion: the accuracy to keep.
+        objective: decides between trials that meet it.
         workspace: the folder of the run.
         history_path: its history.snapshot, from which any trial can be rebuilt.
         model_path: the best model, saved in the workspace; None if there is none.
-        model: the best model, callable; None if there is none.
-        diagnosis: what was found if it was asked for: the best trial, with the ops that were sent back in int8 too.
-        unquantizable: what computes in the model and can only run in float, with its share of the fp32 model's time.
-        conversions: what the model was converted from and to when it was read, such as ("opset 11 to 17",).
-        comparison: how the float model that was tuned compares with the model as given; None of a run before 0.3.0.
-        target: what the machine is called that latencies are predicted for; empty if it is this one.
+        model: the best model, which can be called; None if there is none.
+        diagnosis: the diagnosis of the best trial, with its fallback ops in int8; None without `diagnosis=True`.
+        unquantizable: op kinds that can only run in float, with their share of the fp32 latency.
+        conversions: what was converted when the model was loaded, such as ("opset 11 to 17",).
+        comparison: the difference between the optimised float model and the model as given; None before 0.3.0.
+        target: the name of the machine that latencies are predicted for; empty for this machine.
         fp32_measured: figures of the fp32 model: `latency_ms` of the optimised one and its `latency_spread`,
-            `as_given_ms` of the one given if that is another, and the `batch` and `threads` of all latencies.
+            `as_given_ms` of the model as given if that differs, and the `batch` and `threads` of all latencies.
         fp32: the fp32 model's trial, with its metrics and the scores of samples.
-        losses: what the best trial loses by each limit of the criterion, slices included, the worst first.
-        sureness: how sure it is that the best trial's loss on such data is within the criterion; None without scores of
-            samples.
-        confirmations: what trials score on the data of `confirm`, in the order they were tried.
-        output_drift: how far the best model's outputs are from the float model's on a few calibration samples:
+        losses: the loss of the best trial by each limit of the criterion, slices included, the worst first.
+        sureness: the confidence that the best trial's loss on such data is within the criterion; None without scores
+            of samples.
+        confirmations: the scores of trials on the data of `confirm`, in order.
+        output_drift: the difference between the outputs of the best and the float model on a few samples:
             `relative_error` and, for classifiers, `top1_agreement`. None without samples.
-        warnings: what must not be overlooked, a sentence or two each: a best model that is no faster than the float
-            model, quantized trials that all failed, and the like. A result with warnings is no plain success.
-        skipped_measurements: measurements without labels that were given up because they ended their process.
-        portability: which processor the verdict was measured on, and on which others it holds.
+        warnings: problems that the verdict does not show, a sentence or two each: a best model that is no faster than
+            the float model, quantized trials that all failed, and so on.
+        skipped_measurements: measurements without labels that were skipped because they ended their process.
+        portability: the processor that the verdict was measured on, and those on which it holds.
     """
 
     best: Trial | None
@@ -107,7 +105,7 @@ class TuneResult:
     portability: Portability | None = field(repr=False, default=None)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the best model to a file, also one that misses the criterion: look at `met` first."""
+        """Write the best model to a file, even if it misses the criterion: check `met` first."""
         if self.model is None and self.best is not None:
             raise ModelError(
                 f"the best model was not saved by this run: quaver.recover(model, {str(self.history_path)!r}, "
@@ -118,7 +116,7 @@ class TuneResult:
         return self.model.save(expanded(path))
 
     def to_dataframe(self) -> DataFrame:
-        """The trials as a pandas table, a row each: score, verdict, ops in each precision, seconds, measurements."""
+        """Return the trials as a pandas DataFrame: score, verdict, ops in each precision, seconds, measured figures."""
         try:
             from pandas import DataFrame
         except ImportError as error:
@@ -129,32 +127,32 @@ class TuneResult:
 
     @property
     def confirmed(self) -> bool | None:
-        """Whether the best trial meets the criterion on the data of `confirm`, too; None if it was not scored there."""
-        said = {one.trial: one.met for one in self.confirmations}
-        return None if self.best is None else said.get(self.best.number)
+        """Return whether the best trial meets the criterion on the data of `confirm`; None without a score there."""
+        met = {confirmation.trial: confirmation.met for confirmation in self.confirmations}
+        return None if self.best is None else met.get(self.best.number)
 
     @property
     def benefit(self) -> Benefit | None:
-        """Return the best trial's latency or size compared with the float model's, by what the run was tuned for."""
+        """Return the latency or size of the best trial compared with the float model, as the objective says."""
         return benefit(self.best, self.objective, self.fp32)
 
     def pareto(self) -> tuple[Trial, ...]:
-        """The trials that no other beats in both accuracy and objective, the best by objective first.
+        """Return the Pareto front of accuracy and objective, the best by objective first.
 
-        Latency and a user's objective are measured only for trials that meet the criterion, so only those are
-        compared by them; size and the number of int8 ops are known of every trial.
+        Latency and a user's objective are measured only for trials that meet the criterion, so only those are on the
+        front; size and the number of int8 ops are known for every trial.
         """
         return pareto(self.trials, self.objective.trade_against)
 
     @property
     def plot(self) -> Plot:
-        """Figures of the run, made with plotly: `trials()`, `pareto()`, `ops()`, `histogram(op)`."""
-        found: Plot = load_view("plot")(self.workspace)
-        return found
+        """Return the figures of the run, drawn with plotly: `trials()`, `pareto()`, `ops()`, `histogram(op)`."""
+        plot: Plot = load_view("plot")(self.workspace)
+        return plot
 
     @property
     def evaluations(self) -> int:
-        """How often eval_func was called in all, the baseline included."""
+        """Return the number of calls of eval_func, the baseline included."""
         return sum(not trial.unscored for trial in self.trials) + (self.baseline is not None)
 
     def __repr__(self) -> str:
@@ -167,12 +165,12 @@ class TuneResult:
         no_gain = no_gain_summary(self.benefit)
         verdict = ("met" if self.met else "NOT met") + (f" {'but' if self.met else 'and'} {no_gain}" if no_gain else "")
         return (
-            f"<TuneResult: {verdict}, score {self.best.score:.6g} against {self.baseline:.6g} "
+            f"<TuneResult: {verdict}, score {self.best.score:.6g} vs {self.baseline:.6g} "
             f"in fp32, {counts} ops, trial {self.best.number} of {tried}>"
         )
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return the result as HTML, for notebooks."""
         return as_html(self)
 
     def __str__(self) -> str:
@@ -189,18 +187,16 @@ class TuneResult:
 
     @property
     def trust(self) -> list[str]:
-        """How far the verdict can be trusted, a line each: limits, interval, sureness, other data, samples saved."""
+        """Return how reliable the verdict is, line by line: limits, confidence, scores on other data, samples saved."""
         if self.best is None or self.best.unscored:
             return []
-        said = list(lost_phrases(self.losses))
-        said.append(sure_line(self.best, self.confidence, self.criterion))
-        said += confirmed_phrases(self.confirmations, self.criterion)
-        said.append(seen_phrase(self.trials, 0 if self.fp32 is None else self.fp32.seen))
-        return [line for line in said if line]
+        lines = trust_phrases(self.best, self.losses, self.confidence, self.confirmations, self.criterion)
+        saved = seen_phrase(self.trials, 0 if self.fp32 is None else self.fp32.seen)
+        return [*lines, *([saved] if saved else [])]
 
-    def _counts(self, between: str) -> str:
+    def _counts(self, separator: str) -> str:
         counts = {} if self.best is None else self.best.config.counts
-        return between.join(f"{count} {precision}" for precision, count in counts.items())
+        return separator.join(f"{count} {precision}" for precision, count in counts.items())
 
     def _verdict(self) -> str:
         if self.best is None:
@@ -220,6 +216,6 @@ class TuneResult:
         counts = self._counts(" and ")
         return (
             f"trial {self.best.number} {verdict} the {self.criterion.called} ({self.criterion}){only}: "
-            f"score {self.best.score:.6g} against {self.baseline:.6g} in fp32, {counts} ops, "
+            f"score {self.best.score:.6g} vs {self.baseline:.6g} in fp32, {counts} ops, "
             f"after {self.evaluations} evaluations ({self.reason})"
         )

@@ -1,7 +1,6 @@
-"""What a user must not overlook in a result: `TuneResult.warnings`, also on the page, in the report and in JSON.
+"""The warnings of a result: `TuneResult.warnings`, also on the page, in the report and in JSON.
 
-All of it follows from the judged trials and the notes of a history, so whoever reads the snapshot later is warned of
-the same things.
+They follow from the judged trials and the notes of a history, so a later reader of the snapshot gets the same warnings.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from quaver.formatting import milliseconds
 from quaver.trial import Trial
 from quaver.types import PlainMapping
 
-# Characters of an error, and descriptions of measurements, that stand in a sentence.
+# Characters of an error, and measurements, that a warning shows. Judgement: a warning is a sentence or two.
 MAX_ERROR = 500
 MAX_LISTED = 3
 
@@ -50,7 +49,7 @@ def warn_of_batch_dependence(best: Trial | None) -> str | None:
 
 
 def warn_of_skipped_measurements(skipped: Sequence[str]) -> str | None:
-    """Return a sentence if measurements were given up because they ended their process."""
+    """Return a sentence if measurements were skipped because they ended their process."""
     if not skipped:
         return None
     listed = "; ".join(formatting.printable(what) for what in skipped[:MAX_LISTED])
@@ -59,19 +58,19 @@ def warn_of_skipped_measurements(skipped: Sequence[str]) -> str | None:
     return f"{count} ended the process every time, so these candidates were skipped: {listed}{more}"
 
 
-# What to do about a model that is no better than the float model, by the figure that it was tuned for.
+# The advice for a model that is no better than the float model, by the figure that it was tuned for.
 ADVICE = {
     LATENCY: "Deploy the float model on this machine; to tune for another machine pass its `cost_model`, to tune for "
     'the file size pass objective="size"',
     PREDICTED: "Deploy the float model on that machine",
     SIZE: "Deploy the float model",
 }
-# Of a recorded warning so many characters are shown: a snapshot may come from anywhere.
+# Characters of a recorded warning that are shown, because a damaged snapshot may hold long ones.
 MAX_LENGTH = 1000
 
 
 def run_warnings(judge: Judge, notes: PlainMapping, fp32: Trial | None) -> tuple[str, ...]:
-    """Return what a user must not overlook in a run, a sentence or two each, the gravest first.
+    """Return the warnings of a run, a sentence or two each, the most serious first.
 
     Args:
         judge: the judged trials.
@@ -103,7 +102,7 @@ def _warnings(judge: Judge, notes: PlainMapping, fp32: Trial | None) -> Iterator
 
 
 def skipped_measurements(notes: PlainMapping) -> tuple[str, ...]:
-    """Return what the measurements are called that were given up because they ended their process."""
+    """Return the measurements that were skipped because they ended their process."""
     noted = notes.get(DIED)
     return tuple(map(str, noted.values())) if isinstance(noted, dict) else ()
 
@@ -117,7 +116,7 @@ def size_phrase(compared: Benefit | None) -> str:
 
 
 def drift_phrase(drift: OutputDrift | None) -> str:
-    """Return how far the outputs are from the float model's, in a line; empty if nothing was compared."""
+    """Return the difference of the outputs from the float model's in one line; empty if nothing was compared."""
     if drift is None or not drift.outputs:
         return ""
     parts = []
@@ -147,7 +146,7 @@ def far_off_phrase(drift: OutputDrift) -> str:
 
 
 def no_gain_phrase(compared: Benefit) -> str:
-    """Return in what a trial is no better than the float model: "is slower than fp32: 1.12x fp32 latency (...)".
+    """Return how a trial is no better than the float model: "is slower than fp32: 1.12x fp32 latency (...)".
 
     Args:
         compared: a comparison with the float model that is no gain.
@@ -165,7 +164,7 @@ def no_gain_phrase(compared: Benefit) -> str:
 
 
 def no_gain_summary(compared: Benefit | None) -> str:
-    """Return the same in a few words, "slower than fp32 (1.12x latency)"; empty where the trial is a gain."""
+    """Return a short form, "slower than fp32 (1.12x latency)"; empty if the trial is a gain."""
     if compared is None or compared.is_gain:
         return ""
     if compared.figure == SIZE:

@@ -76,7 +76,7 @@ class OpenRun:
 
 @dataclass(frozen=True)
 class RunRequest(OpenRun):
-    """What to run, settled before the model is loaded.
+    """The run that the user wants, settled before the model is loaded.
 
     Attributes:
         config: the settings of the run.
@@ -106,7 +106,7 @@ class RunRequest(OpenRun):
 
 @dataclass(frozen=True)
 class Search:
-    """What to search, and what decides.
+    """The configurations to search, and the objective that decides.
 
     Attributes:
         space: the configurations to choose from.

@@ -1,4 +1,4 @@
-"""SIGTERM, as a scheduler or a container sends it, ends work as Ctrl-C does: in order, and with what there is."""
+"""Handle SIGTERM, which schedulers and containers send, like Ctrl-C: the run ends with the best so far."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import NoReturn
 
 @contextlib.contextmanager
 def terminating() -> Iterator[None]:
-    """While this lasts SIGTERM raises KeyboardInterrupt, unless the program has its own plans for it."""
-    alone = threading.current_thread() is threading.main_thread()
-    if not alone or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    """Raise KeyboardInterrupt on SIGTERM for a while, unless the program handles SIGTERM itself."""
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if not is_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGTERM, _interrupt)
@@ -29,26 +29,26 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt("SIGTERM")
 
 
-# In a forked child (a worker of eval_func, say) SIGTERM means what it usually does, from its first moment on: till then
-# the signal waits, for a handler that is taken away too late would swallow it.
-_before: list[set[signal.Signals | int]] = []
+# In a forked child, such as a worker of eval_func, SIGTERM has its usual meaning from the start. It is blocked during
+# the fork, because the inherited handler would swallow a signal that arrives before it is removed.
+_masks: list[set[signal.Signals | int]] = []
 
 
-def _hold() -> None:
+def _block() -> None:
     if signal.getsignal(signal.SIGTERM) is _interrupt:
-        _before.append(signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]))
+        _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]))
 
 
-def _let_go() -> None:
-    if _before:
-        signal.pthread_sigmask(signal.SIG_SETMASK, _before.pop())
+def _unblock() -> None:
+    if _masks:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _masks.pop())
 
 
-def _forget() -> None:
+def _restore_default() -> None:
     if signal.getsignal(signal.SIGTERM) is _interrupt:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _let_go()
+    _unblock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget)
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_restore_default)

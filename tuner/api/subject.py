@@ -1,10 +1,9 @@
-"""What `diagnose` and `profile` are asked to look at: a configuration of a run, or a quantized model."""
+"""The subject of `diagnose` and `profile`: a configuration of a run, or a quantized model."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from quaver.adapters.calibration.stored import stored_skipped_rewrites
 from quaver.api.result import TuneResult
@@ -14,36 +13,36 @@ from quaver.files.paths import expanded
 from quaver.history import Snapshot, read_snapshot
 from quaver.ops import QuantConfig
 from quaver.trial import Trial
-from quaver.types import PlainMapping
+from quaver.types import ModelLike, PlainMapping
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What is meant.
+class Subject:
+    """A configuration or a quantized model, and the run that it belongs to.
 
     Attributes:
-        config: a configuration; None if a quantized model is meant, or nothing in particular.
-        file: an already quantized model, in a form that the adapter knows; None if there is none.
-        snapshot: the run that trials and calibration come from; None if there is none.
+        config: the configuration; None for a quantized model, or if nothing is named.
+        file: the quantized model, in a form that the adapter accepts; None for a configuration.
+        snapshot: the run that the calibration comes from; None without one.
     """
 
     config: QuantConfig | None
-    file: Any
+    file: ModelLike
     snapshot: Snapshot | None
 
     @property
     def settings(self) -> PlainMapping:
-        """The settings of the run, as it recorded them; empty without one."""
+        """Return the settings that the run recorded; empty without a run."""
         return {} if self.snapshot is None else self.snapshot.run.settings
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Rewrites of the float graph that the run was made without."""
+        """Return the rewrites of the float graph that the run left out."""
         return () if self.snapshot is None else stored_skipped_rewrites(self.snapshot.header.calibration)
 
     @property
     def optimised(self) -> bool:
-        """Whether the float graph is rewritten: as the run did it; without one, unless a quantized model is meant."""
+        """Return whether to rewrite the float graph: as the run did, else for a configuration only."""
         return self.file is None if self.snapshot is None else was_optimised(self.settings)
 
     @property
@@ -59,25 +58,25 @@ class Target:
         return self.file is None if self.snapshot is None else was_portable(self.settings)
 
 
-def find_target(given: Any, history: str | os.PathLike[str] | None, verb: str) -> Target:
-    """Turn a result, a trial, its number, a configuration or a quantized model into what is meant by it."""
-    if isinstance(given, TuneResult):
-        if given.best is None:
+def find_subject(value: ModelLike, history: str | os.PathLike[str] | None, verb: str) -> Subject:
+    """Return the subject that a result, a trial, its number, a configuration or a quantized model stands for."""
+    if isinstance(value, TuneResult):
+        if value.best is None:
             raise SettingsError(f"the result has no best trial to {verb}: none of its trials has a score")
-        history = given.history_path if history is None else history
-        given = given.best
-    trial = isinstance(given, int) and not isinstance(given, bool)
-    if trial and history is None:
-        raise SettingsError(f"trial {given} of which run? Pass its workspace as history")
-    if history is not None and given is not None and not trial and not isinstance(given, Trial | QuantConfig):
+        history = value.history_path if history is None else history
+        value = value.best
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if is_number and history is None:
+        raise SettingsError(f"trial {value} of which run? Pass its workspace as history")
+    if history is not None and value is not None and not is_number and not isinstance(value, Trial | QuantConfig):
         raise SettingsError(
-            f"give a quantized model or a history to {verb} one of its trials, not both: the model needs no calibration"
+            f"pass a quantized model, or a history to {verb} one of its trials, not both: a model needs no run"
         )
     snapshot = None if history is None else read_snapshot(expanded(history))
-    if trial and snapshot is not None:
-        given = snapshot.trial(given)
-    if isinstance(given, Trial):
-        given = given.config
-    if isinstance(given, QuantConfig):
-        return Target(given, None, snapshot)
-    return Target(None, expanded(given), snapshot)
+    if is_number and snapshot is not None:
+        value = snapshot.trial(value)
+    if isinstance(value, Trial):
+        value = value.config
+    if isinstance(value, QuantConfig):
+        return Subject(value, None, snapshot)
+    return Subject(None, expanded(value), snapshot)

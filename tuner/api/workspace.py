@@ -1,4 +1,4 @@
-"""The folder of a run: history.snapshot, the settings, the log, the best model."""
+"""The workspace of a run: the folder with history.snapshot, the settings, the log and the best model."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SETTINGS = "quaver.yaml"
 
 @contextlib.contextmanager
 def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
-    """The folder of a new or resumed run, with its history locked.
+    """Open the folder of a new or resumed run, and lock its history.
 
-    A new one that fails before it has a baseline is removed, unless it was the history that failed. The path is
-    absolute, so that it stays the same if eval_func changes the working directory.
+    A new workspace is removed if the run fails before it has a baseline, unless the history itself failed. The path is
+    absolute, because eval_func may change the working directory.
     """
     if config.resume is not None:
         with History.resume(Path(expanded(config.resume)).absolute()) as history:
             yield history.path.parent, history
         return
-    folder, made = _make_folder(config.workspace)
+    folder, created = _make_folder(config.workspace)
     try:
         with History.create(folder / FILE_NAME) as history:
             _make_private(history.path)
@@ -43,36 +43,36 @@ def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
                 if history.baseline is None and not isinstance(error, HistoryError):
                     history.close()
                     for path in (history.path, *new):
-                        with contextlib.suppress(OSError):  # the error itself matters more
+                        with contextlib.suppress(OSError):  # the first error matters more
                             path.unlink(missing_ok=True)
                 raise
     finally:
-        with contextlib.suppress(OSError):  # only what is empty can be removed so
-            for path in made:
+        with contextlib.suppress(OSError):  # rmdir removes only empty folders
+            for path in created:
                 path.rmdir()
 
 
 def _make_private(path: Path) -> None:
-    """For the user alone: a history holds tracebacks of eval_func, which may show what others should not see."""
-    with contextlib.suppress(OSError):  # a system without such rights
+    """Let only the user read a history, because tracebacks of eval_func may contain private data."""
+    with contextlib.suppress(OSError):  # a file system without modes
         path.chmod(PRIVATE)
 
 
-def _make_folder(wanted: str | os.PathLike[str] | None) -> tuple[Path, list[Path]]:
-    """The folder, and those that had to be made for it, the innermost first."""
-    if wanted is not None:
-        folder = Path(expanded(wanted)).absolute()
+def _make_folder(workspace: str | os.PathLike[str] | None) -> tuple[Path, list[Path]]:
+    """Return the folder, and the folders that had to be created, the innermost first."""
+    if workspace is not None:
+        folder = Path(expanded(workspace)).absolute()
         if (folder / FILE_NAME).exists() and (folder / FILE_NAME).stat().st_size:
             raise SettingsError(
-                f"{str(folder)!r} holds the history of an earlier run. Go on with it by resume={str(folder)!r}, "
+                f"{str(folder)!r} holds the history of an earlier run. Continue it with resume={str(folder)!r}, "
                 "or choose another workspace"
             )
-        made = _missing(folder)
+        created = _missing(folder)
         _mkdir(folder, exist_ok=True)
-        return folder, made
+        return folder, created
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     root = ROOT.absolute()
-    made = _missing(root)
+    created = _missing(root)
     _mkdir(root, exist_ok=True)
     for count in range(1, 1000):
         folder = root / (stamp if count == 1 else f"{stamp}_{count}")
@@ -80,7 +80,7 @@ def _make_folder(wanted: str | os.PathLike[str] | None) -> tuple[Path, list[Path
             _mkdir(folder, exist_ok=False)
         except FileExistsError:
             continue
-        return folder, [folder, *made]
+        return folder, [folder, *created]
     raise SettingsError(f"cannot find a free name for a workspace under {str(ROOT)!r}")
 
 
@@ -96,11 +96,11 @@ def _mkdir(folder: Path, exist_ok: bool) -> None:
             raise SettingsError(f"the workspace {str(folder)!r} is a file, not a folder") from None
         raise
     except OSError as error:
-        raise SettingsError(f"cannot make the workspace {str(folder)!r}: {error.strerror}") from error
+        raise SettingsError(f"cannot create the workspace {str(folder)!r}: {error.strerror}") from error
 
 
 def write_settings(folder: Path, config: Config) -> None:
-    """Keep the settings that were used, for the reader; the history has them too."""
+    """Write the settings of the run for people; the history records them too."""
     try:
         (folder / SETTINGS).write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
     except OSError as error:

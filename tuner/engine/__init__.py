@@ -1,1 +1,1 @@
-"""What drives a run: the loop and its judge, evaluation, probing, events."""
+"""The engine of a run: the loop and its judge, evaluation, probing, events."""

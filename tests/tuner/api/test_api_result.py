@@ -90,7 +90,7 @@ def test_what_was_not_measured_is_not_compared() -> None:
 def test_a_result_says_how_it_ended_in_one_line() -> None:
     met = str(a_result([a_trial(1, 0.002, "a")], Size()))
     assert met == (
-        "trial 1 meets the criterion (loss of at most 1.00%): score 0.898 against 0.9 in fp32, 3 int8 and 1 fp32 ops, "
+        "trial 1 meets the criterion (loss of at most 1.00%): score 0.898 vs 0.9 in fp32, 3 int8 and 1 fp32 ops, "
         "after 2 evaluations (criterion met)"
     )
     assert "runs all in fp32: nothing was quantized" in str(a_result([a_trial(1, 0.0, "abcd")], Size()))
@@ -114,7 +114,7 @@ def test_results_and_trials_show_themselves_in_a_line() -> None:
     assert repr(trials[0]) == "<trial 1: score 0.898, loss 0.002, met, 3 int8 / 1 fp32 ops>"
     assert repr(trials[1]) == "<trial 2: failed, 4 int8 / 0 fp32 ops>"
     assert repr(a_result(trials, Size())) == (
-        "<TuneResult: met, score 0.898 against 0.9 in fp32, 3 int8 / 1 fp32 ops, trial 1 of 2 trials>"
+        "<TuneResult: met, score 0.898 vs 0.9 in fp32, 3 int8 / 1 fp32 ops, trial 1 of 2 trials>"
     )
     assert repr(a_result(trials[:1], Size(), met=False)).startswith("<TuneResult: NOT met, score 0.898")
     assert repr(a_result([], Size())) == "<TuneResult: nothing found in 0 trials, fp32 scores 0.9>"

@@ -16,7 +16,7 @@ import quaver
 from quaver import TuneResult
 from quaver.adapters import registry
 from quaver.command import main
-from quaver.command.json_records import tuned
+from quaver.command.json_records import result_to_dict
 from quaver.engine.run.finish import note_warning, noted_warnings
 from quaver.engine.scoring.judge import judge_snapshot
 from quaver.history import History
@@ -70,7 +70,7 @@ def test_a_slower_model_is_never_a_plain_success(tmp_path: Path, capsys: pytest.
     assert "met but slower than fp32" in repr(result)
     html = result._repr_html_()
     assert "#b3450b" in html and "#00734f" not in html and "1.12x fp32 latency" in html
-    assert tuned(result)["warnings"] == [warning] and tuned(result)["benefit"]["is_gain"] is False
+    assert result_to_dict(result)["warnings"] == [warning] and result_to_dict(result)["benefit"]["is_gain"] is False
     shown = page_of(folder)
     assert shown.kind == "warned" and "but the model is slower than fp32 (1.12x latency)" in shown.headline
     assert shown.warnings == result.warnings

@@ -91,7 +91,7 @@ def test_a_folder_that_holds_other_things_can_be_used_and_keeps_them(tmp_path: P
 
 def test_the_history_of_an_earlier_run_is_never_overwritten() -> None:
     before = fit(workspace="here").history_path.read_bytes()
-    with pytest.raises(SettingsError, match=r"here' holds the history of an earlier run. Go on with it by resume="):
+    with pytest.raises(SettingsError, match=r"here' holds the history of an earlier run. Continue it with resume="):
         fit(workspace="here")
     assert Path("here/history.snapshot").read_bytes() == before
 
@@ -100,7 +100,7 @@ def test_a_workspace_that_is_a_file_or_lies_below_one_is_named(tmp_path: Path) -
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="file' is a file, not a folder"):
         fit(workspace="file")
-    with pytest.raises(SettingsError, match=r"cannot make the workspace .*file/below': Not a directory"):
+    with pytest.raises(SettingsError, match=r"cannot create the workspace .*file/below': Not a directory"):
         fit(workspace="file/below")
 
 

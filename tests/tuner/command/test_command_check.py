@@ -105,7 +105,7 @@ def test_the_verdict_is_told_in_a_few_lines(folder: Path) -> None:
     first, limit, speed = done.stdout.splitlines()
     assert first == "met"
     assert limit.startswith("top1 0.") and "from 719 samples" in limit and "5.00% allowed: met" in limit
-    assert speed.startswith("speed ") and "0.001 asked for: met" in speed
+    assert speed.startswith("speed ") and "0.001x required: met" in speed
 
 
 def test_without_confidence_the_score_alone_decides(folder: Path) -> None:

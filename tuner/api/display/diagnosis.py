@@ -1,4 +1,4 @@
-"""What diagnosis found, as `fit` and the command line print it."""
+"""Print a diagnosis, for `fit` and the command line."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from quaver.diagnosis import tables as rows_of
 from quaver.diagnosis.diagnosis import MAX_PRINTED_CAUSES
 
 
-def write(found: Diagnosis, rows: int) -> None:
-    """Print the top rows of both summaries, and every cause."""
+def write(diagnosis: Diagnosis, rows: int) -> None:
+    """Print the top rows of both summary tables, and the causes."""
     print("Activations summary (each op's output against float, the largest MSE first)")
-    _table(rows_of.activations(found.activations), rows)
+    _table(rows_of.activations(diagnosis.activations), rows)
     print("\nWeights summary (of the float model; the largest MSE first)")
-    heads, table = rows_of.weights(found.weights)
+    heads, table = rows_of.weights(diagnosis.weights)
     short = [head.removeprefix("Input model ").removeprefix("standard ") for head in heads[:7]]
     _table((short, [row[:7] for row in table]), rows)
-    for name, value in found.model_statistics.items():
+    for name, value in diagnosis.model_statistics.items():
         print(f"{formatting.printable(name)}: {value:.6g}")
     print()
-    causes(found)
+    causes(diagnosis)
 
 
-def write_alone(found: QuantizedStatistics, rows: int) -> None:
-    """Print what a quantized model shows by itself: tensors that stick to their ends first, and what is suspicious."""
+def write_alone(diagnosis: QuantizedStatistics, rows: int) -> None:
+    """Print the statistics of a quantized model alone: the most saturated tensors first, and what is suspicious."""
     print("Tensors in integers (the largest part at the ends of the range first)")
     heads = ("OP name", "kind", "low", "high", "saturated", "levels", "scale", "zero point")
-    worst = sorted(found.tensors, key=lambda row: -row.saturated)
+    worst = sorted(diagnosis.tensors, key=lambda row: -row.saturated)
     table: list[list[Any]] = [
         [row.op, row.kind, row.low, row.high, row.saturated, row.levels, row.scale, row.zero_point] for row in worst
     ]
     _table((heads, table), rows)
     print()
-    for line in str(found).splitlines():
+    for line in str(diagnosis).splitlines():
         print(folded(formatting.printable(line), ""))
 
 
-def causes(found: Diagnosis) -> None:
+def causes(diagnosis: Diagnosis) -> None:
     """Print the verdict, and each cause with its rule."""
-    print(folded(formatting.printable(str(found).splitlines()[0]) + ".", ""))
-    for number, cause in enumerate(found.causes[:MAX_PRINTED_CAUSES], 1):
+    print(folded(formatting.printable(str(diagnosis).splitlines()[0]) + ".", ""))
+    for number, cause in enumerate(diagnosis.causes[:MAX_PRINTED_CAUSES], 1):
         print(f"\n{number}. {formatting.printable(cause.op)}")
         print(folded(formatting.printable(cause.sentence)))
         print(folded(formatting.printable(cause.advice) + (":" if cause.rules else ".")))
         if cause.rules:
             print(f"     {formatting.printable(cause.paste)}")
-    if len(found.causes) > MAX_PRINTED_CAUSES:
-        print(f"\n... and {len(found.causes) - MAX_PRINTED_CAUSES} more")
+    if len(diagnosis.causes) > MAX_PRINTED_CAUSES:
+        print(f"\n... and {len(diagnosis.causes) - MAX_PRINTED_CAUSES} more")
 
 
 def folded(sentence: str, indent: str = "   ") -> str:
-    """A sentence as a paragraph of its own: folded in a terminal, on one line in a pipe."""
+    """Return a sentence as a paragraph: folded in a terminal, on one line in a pipe."""
     if not sys.stdout.isatty():
         return indent + sentence
     width = max(40, shutil.get_terminal_size().columns)

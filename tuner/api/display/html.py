@@ -1,4 +1,4 @@
-"""A result as notebooks show it: a small page, and rows for a table."""
+"""Show a result in a notebook, as HTML and as rows of a table."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from quaver import formatting
+from quaver.formatting import last_line, op_counts, score
 from quaver.trial import Trial
 from quaver.types import PlainDict
 
 if TYPE_CHECKING:
     from quaver.api.result import TuneResult
 
-# So many trials are shown; `to_dataframe` has all.
+# Trials that are shown; `to_dataframe` has all. Judgement: they fit on a screen.
 SHOWN = 20
 _CARD = "border: 1px solid #d1d5db; border-radius: 8px; padding: 4px 16px; display: inline-block"
 _MET, _BAD = "#00734f", "#b3450b"
-# What each warning begins with where a result is printed.
+# The beginning of each warning in a printed result.
 WARNED = "WARNING: "
 
 
 def trial_rows(trials: Sequence[Trial]) -> list[PlainDict]:
-    """A row for each trial, all with the same columns."""
+    """Return a row for each trial, all with the same columns."""
     precisions = sorted({precision for trial in trials for precision in trial.config.counts})
     figures = dict.fromkeys(name for trial in trials for name in trial.measured)
     metrics = dict.fromkeys(name for trial in trials for name in trial.metrics)
@@ -42,24 +43,30 @@ def trial_rows(trials: Sequence[Trial]) -> list[PlainDict]:
             "build_seconds": trial.build_seconds,
             "size": trial.model_size,
             **{name: trial.measured.get(name) for name in figures},
-            "error": _last_line(trial.error),
+            "error": last_line(trial.error),
         }
         for trial in trials
     ]
 
 
 def as_html(result: TuneResult) -> str:
-    """The verdict, the scores and the trials."""
+    """Return the verdict, the scores and the trials as HTML."""
 
     def loss(trial: Trial) -> str:
         return formatting.loss(trial.loss, result.criterion)
 
     def row(trial: Trial) -> list[str]:
-        verdict = _last_line(trial.error) if trial.failed else formatting.verdict(trial)
+        verdict = last_line(trial.error) if trial.failed else formatting.verdict(trial)
         best = result.best is not None and trial.number == result.best.number
-        return [f"{trial.number}{' (best)' if best else ''}", _score(trial.score), loss(trial), verdict, _counts(trial)]
+        return [
+            f"{trial.number}{' (best)' if best else ''}",
+            score(trial.score),
+            loss(trial),
+            verdict,
+            op_counts(trial),
+        ]
 
-    shown = [["fp32", _score(result.baseline), "-", "-", "-"], *map(row, result.trials[:SHOWN])]
+    shown = [["fp32", score(result.baseline), "-", "-", "-"], *map(row, result.trials[:SHOWN])]
     more = len(result.trials) - SHOWN
     left = f"<p>... and {more} more; <code>to_dataframe()</code> has all</p>" if more > 0 else ""
     verdict, *facts = str(result).splitlines()
@@ -84,16 +91,3 @@ def _cells(tag: str, texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         yield f"<{tag}>{escape(text)}</{tag}>"
     yield "</tr>"
-
-
-def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"
-
-
-def _counts(trial: Trial) -> str:
-    return " / ".join(f"{count} {precision}" for precision, count in trial.config.counts.items())
-
-
-def _last_line(error: str | None) -> str:
-    """What a traceback ends with."""
-    return (error or "").strip().rpartition("\n")[2].strip()

@@ -1,4 +1,4 @@
-"""Tables on stdout that lose nothing: folded in a terminal, as wide as need be in a pipe."""
+"""Print tables on stdout: folded in a terminal, as wide as needed in a pipe."""
 
 from __future__ import annotations
 
@@ -12,20 +12,17 @@ from rich.text import Text
 
 from quaver import formatting
 
-# What colours say. Without a terminal, or with NO_COLOR set, there are none.
+# The colours of cells. Without a terminal, or with NO_COLOR set, there are none.
 MET, NOT_MET, FP32, SLOWER, BEST = "green", "red", "yellow", "red", "bold"
 
 
 def cell(text: str, style: str = "") -> Text:
-    """A cell in a colour. What it holds is never read as markup."""
+    """Return a cell in a style. Its text is never interpreted as markup."""
     return Text(formatting.printable(text), style=style)
 
 
 def write(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Iterable[str] = ()) -> None:
-    """Print a table; columns named in `right` hold figures, which are never folded.
-
-    What cells hold is never read as markup.
-    """
+    """Print a table. Columns named in `right` hold figures, which are aligned right and never folded."""
     right = frozenset(right)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
@@ -41,16 +38,16 @@ def write(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], right: 
 
 
 def line(*parts: Text | str) -> None:
-    """Print a sentence of coloured parts, folded between words in a terminal only."""
+    """Print a sentence of styled parts, folded between words in a terminal only."""
     whole = Text().join(part if isinstance(part, Text) else cell(part) for part in parts)
     console(None if sys.stdout.isatty() else len(whole) + 1).print(whole)
 
 
 def console(width: int | None = None) -> Console:
-    """What writes on stdout."""
+    """Return a console that writes on stdout."""
     return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
 def columns() -> int | None:
-    """How wide the terminal is; None in a pipe, where nothing needs to be short."""
+    """Return the width of the terminal; None in a pipe, where lines may be long."""
     return console().width if sys.stdout.isatty() else None
