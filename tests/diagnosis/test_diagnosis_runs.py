@@ -193,7 +193,7 @@ def test_rules_of_a_run_that_cannot_be_applied_are_skipped_with_a_warning(
 ) -> None:
     """Version 0.1.0 recorded a rule that was given as an object in words."""
     result = tuned(tmp_path / "run", max_trials=1)
-    monkeypatch.setattr(Target, "settings", {"op_type_dict": {"Conv": "int8 minmax per_tensor asym"}})
+    monkeypatch.setattr(Subject, "settings", {"op_type_dict": {"Conv": "int8 minmax per_tensor asym"}})
     found = quaver.diagnose(
         models.outlying_output_channel(), 1, models.images(), history=result.workspace, timing=False, threads=1
     )
