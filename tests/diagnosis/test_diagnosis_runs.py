@@ -14,6 +14,7 @@ from fake import FakeAdapter, FakeFloat
 
 import quaver
 from quaver.adapters import abilities
+from quaver.api.subject import Subject
 from quaver.diagnosis import read_histograms
 from quaver.engine.event_base import Event, Stage
 from quaver.engine.events import Diagnosed, Progressed
