@@ -1,4 +1,4 @@
-"""Who proposes the next configuration; one file a strategy."""
+"""Strategies, which propose the next configuration. Each is one file."""
 
 if __name__ == "strategies":
     raise ImportError("this folder is the package quaver.strategies: write `import quaver.strategies`")

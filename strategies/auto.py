@@ -88,7 +88,7 @@ class Auto(Strategy):
         self.mixtures, self.front, self.repairs = mixtures, front, repairs
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
+        """Propose configurations as described in the class."""
         if self.target_budget is not None:
             yield from self._within_budget(self.target_budget, space, probe)
             return
@@ -255,7 +255,7 @@ class Auto(Strategy):
 
 
 class _Initial(NamedTuple):
-    """What stage 1 chose.
+    """The choices of stage 1.
 
     Attributes:
         first: the configuration to evaluate first.
@@ -297,7 +297,7 @@ class _Base:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What is searched.
+    """The problem to search.
 
     Attributes:
         space: the choices of the ops.
@@ -356,7 +356,7 @@ class _FrontResult(NamedTuple):
 
     Attributes:
         met: a trial that meets the criterion; None if there is none.
-        best: where the search goes on otherwise.
+        best: the trial from which the search continues otherwise.
     """
 
     met: Trial | None

@@ -1,4 +1,4 @@
-"""The whole contract of a strategy."""
+"""The contract of a strategy."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ Proposals = Generator[QuantConfig | Sequence[QuantConfig], Any, None]
 
 
 class Strategy(ABC):
-    """Proposes configurations, one after another, and learns how each one scored.
+    """Propose configurations, one after another, and receive the trial of each.
 
     Write `propose` as a generator. `trial = yield config` evaluates a configuration; `trials = yield [a, b]`
-    evaluates several side by side. Return when there is nothing left to try. When to stop is not its business:
-    criterion and budget are looked after between trials.
+    evaluates several in parallel. Return if there is nothing left to try. The run checks criterion and budget between
+    trials, and decides when to stop.
 
-    Compose strategies with `yield from Inner().propose(space, probe)`. The inner one has the seed and the objective of
-    the run as the outer one has; set them on it (`inner.seed = self.seed + 1`) to give it others.
+    Compose strategies with `yield from Inner().propose(space, probe)`. The inner strategy has the seed and objective of
+    the run, too. Set them on it (`inner.seed = self.seed + 1`) to give it others.
 
-    A strategy must be deterministic given `seed`: a resumed run starts it anew and answers from the history. `fit`
-    works on a copy of an instance (`copy.copy`; define `__copy__` where a shallow one will not do). Make what belongs
-    to one run in `propose`.
+    A strategy must be deterministic given `seed`: a resumed run restarts it and answers from the history. `fit`
+    works on a copy of an instance (`copy.copy`; define `__copy__` if a shallow copy is not enough). Create the state of
+    a run in `propose`.
 
     Attributes:
         name: what users write in `strategy=`.
-        seed: the only source of chance a strategy may use.
-        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or "user"; or
-            "accuracy", if a trial meets it that is within the `ceiling`.
-        width: how many trials are evaluated side by side.
+        seed: the only source of randomness that a strategy may use.
+        objective: what ranks the trials that meet the criterion: "latency", "size", "int8_ops" or "user". It is
+            "accuracy" in a run with a `target_budget`.
+        width: number of trials that are evaluated in parallel.
     """
 
     name: str = ""
 
     @property
     def seed(self) -> int:
-        """That of the run, unless one was set on this instance. Read it in `propose`: before, there is no run."""
+        """Return the seed of the run, unless this instance has its own. Read it in `propose`."""
         own: int | None = vars(self).get("seed")
         return current().seed if own is None else own
 
@@ -53,7 +53,7 @@ class Strategy(ABC):
 
     @property
     def objective(self) -> str:
-        """That of the run, unless one was set on this instance."""
+        """Return the objective of the run, unless this instance has its own."""
         own: str | None = vars(self).get("objective")
         return current().objective if own is None else own
 
@@ -63,22 +63,22 @@ class Strategy(ABC):
 
     @property
     def traits(self) -> ObjectiveTraits:
-        """What the objective asks of a search: whether speed counts, or the size of the file."""
+        """Return what the objective rewards: speed, or the size of the file."""
         return traits_of(self.objective)
 
     @property
     def allowed(self) -> float:
-        """The loss that the criterion of the run allows, in its unit: that of `Trial.loss`."""
+        """Return the loss that the criterion of the run allows, in the unit of `Trial.loss`."""
         return current().allowed
 
     @property
     def target_budget(self) -> TargetBudget | None:
-        """What the model may take, if the run has a budget instead of a criterion: then `Trial.met` says it is kept."""
+        """Return the target budget of the run, or None. `Trial.met` tells whether a trial is within it."""
         return current().target_budget
 
     @property
     def width(self) -> int:
-        """How many trials are evaluated side by side: a list of so many takes the time of one."""
+        """Return the number of parallel trials: a list of this length takes the time of one trial."""
         return current().width
 
     @abstractmethod
@@ -86,9 +86,9 @@ class Strategy(ABC):
         """Yield configurations from `space`; receive a `Trial` for each."""
 
     def worst_case(self, space: TuningSpace) -> int | None:
-        """The most evaluations `propose` may ask for, or None if it has no end of its own."""
+        """Return the largest number of evaluations of `propose`, or None if it has no natural end."""
         return None
 
     def first_success(self, space: TuningSpace) -> int | None:
-        """The most evaluations to a first success where one can be found, or None if nobody knows."""
+        """Return the largest number of evaluations to the first success, if there is one; None if it is unknown."""
         return self.worst_case(space)

@@ -1,4 +1,4 @@
-"""`basic`: the plain way, which needs no probe and no luck, only evaluations."""
+"""`basic`: a plain search that uses evaluations and no probe."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from quaver.trial import Trial
 
 @register_strategy
 class Basic(Strategy):
-    """Other calibrations type by type, then single fallbacks, then fallbacks added up in order of their effect.
+    """Try other calibrations per type, then single fallbacks, then fallbacks added up in order of their effect.
 
     1. All ops in int8 by their default choice. When the objective is size, before that with weights of fewer bits: all
        that can have them, then those of one op type.
     2. For each op type, the most frequent first, the other calibration methods, the other weight granularity and the
-       other modes and repairs for all its ops; what scores best is kept. When the objective is latency, no mode that an
+       other modes and repairs for all its ops; the best one stays. When the objective is latency, no mode that an
        adapter offers behind fp32: that is slower.
     3. On the best of these, each op alone in fp32.
     4. On the best of these, ops in fp32 one after another, the one that helped most in step 3 first.
 
     Needs at most 1 + a + n + (n - 1) evaluations, for `a` alternatives in step 2 and n ops. Those of one op type in
-    step 2, and all of steps 3 and 4, run side by side.
+    step 2, and all of steps 3 and 4, run in parallel.
     """
 
     name = "basic"
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
+        """Propose configurations as described in the class."""
         if self.traits.rewards_small_files:
             yield from evaluate_batch(_narrower(space), self.width)
         best: Trial = yield space.default_config()
@@ -51,7 +51,7 @@ class Basic(Strategy):
         yield from evaluate_batch(list(added)[2:], self.width)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """1 + alternatives + n + (n - 1), and with fewer bits one for each op type and one for all."""
+        """Return 1 + alternatives + n + (n - 1), and with fewer bits one per op type and one for all."""
         start = space.default_config()
         narrower = len(_narrower(space)) if self.traits.rewards_small_files else 0
         alternatives = sum(1 for kind in space.kinds for _ in self._alternatives(space, start, kind))
@@ -59,7 +59,7 @@ class Basic(Strategy):
         return narrower + 1 + alternatives + ops + max(ops - 1, 0)
 
     def _alternatives(self, space: TuningSpace, config: QuantConfig, kind: str) -> Iterator[QuantConfig]:
-        """The configuration with another calibration, granularity or mode, or a repair, for all ops of one kind."""
+        """Yield the configuration with another calibration, granularity, mode or repair for all ops of one kind."""
         names = [name for name in space.of_kind(kind) if config[name].quantized]
         if not names:
             return
@@ -75,32 +75,32 @@ class Basic(Strategy):
 
 
 def _narrower(space: TuningSpace) -> list[QuantConfig]:
-    """With weights of fewer bits: all that can have them, then those of one op type, the most frequent first."""
+    """Return configurations with narrower weights: for all ops, then for one op type, the most frequent first."""
     start = space.default_config()
-    found = {name: choice for name, pick in start.items() if (choice := fewer_bits(space[name], pick)) is not None}
-    each = [{name: found[name] for name in space.of_kind(kind) if name in found} for kind in space.kinds]
-    return [config for config in dict.fromkeys(map(start.replace, [found, *each])) if config != start]
+    narrow = {name: choice for name, pick in start.items() if (choice := fewer_bits(space[name], pick)) is not None}
+    each = [{name: narrow[name] for name in space.of_kind(kind) if name in narrow} for kind in space.kinds]
+    return [config for config in dict.fromkeys(map(start.replace, [narrow, *each])) if config != start]
 
 
-def _better(one: Trial, other: Trial) -> Trial:
-    if other.loss is None:
-        return one
-    return other if one.loss is None or other.loss < one.loss else one
+def _better(best: Trial, trial: Trial) -> Trial:
+    if trial.loss is None:
+        return best
+    return trial if best.loss is None or trial.loss < best.loss else best
 
 
 def _neighbours(space: TuningSpace, names: list[str], default: OpConfig, slower: bool) -> Iterator[OpConfig]:
-    """The choices that differ from the default in one thing alone; what a mode leaves idle does not count."""
+    """Yield the choices that differ from the default in one detail. Details that a mode ignores do not count."""
     for choice in dict.fromkeys(choice for name in names for choice in space[name].choices if choice.quantized):
         if not slower and choice.mode != default.mode and all(_behind_fp32(space[name], choice) for name in names):
             continue
         if choice.precision != default.precision:
             continue
-        said = {field: value for field in DETAILS if (value := getattr(choice, field))}
-        differences = [field for field, value in said.items() if value != getattr(default, field)]
+        details = {field: value for field in DETAILS if (value := getattr(choice, field))}
+        differences = [field for field, value in details.items() if value != getattr(default, field)]
         if len(differences) == 1 and differences[0] != "scheme":
             yield choice
 
 
 def _behind_fp32(op: Op, choice: OpConfig) -> bool:
-    """Whether an op has a choice only as something slower than fp32, or not at all."""
+    """Return True if an op offers a choice after fp32, because it is slower, or not at all."""
     return choice not in op.choices or (FLOAT in op.choices and op.choices.index(FLOAT) < op.choices.index(choice))

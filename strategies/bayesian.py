@@ -16,27 +16,29 @@ from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.search import evaluate_batch
 from quaver.trial import Trial
 
-# So many ops, the most sensitive ones, are decided one by one; the others in as many groups of similar sensitivity.
+# The most sensitive ops are decided one by one, the others in groups of similar sensitivity. Judgement: more dimensions
+# need more trials than users have.
 SINGLES = 16
 GROUPS = 16
-# The size of the model, and at how many points it is looked at for a proposal. More takes longer and finds no better.
+# The size of the model, and the number of points that it rates for a proposal. More takes longer and finds no better.
 TREES = 30
 POINTS = 2000
-# How often to look for a configuration that was not tried before.
+# Attempts to find a configuration that was not tried before (judgement).
 ATTEMPTS = 20
 
 
 @register_strategy
 class Bayesian(Strategy):
-    """Bayesian optimisation over the precision of ops and how they are reduced.
+    """Optimize the precision of ops and their quantized choices with a Bayesian model.
 
     Each of the 16 most sensitive ops is a dimension of its own (int8 or fp32); the others share 16 dimensions in groups
     of neighbours in the ranking, so that 200 ops need no more than 33. The calibration method of all int8 ops, or
-    another mode where they have it, is one more, and so is each repair, on all ops that offer it. Starts from fallbacks
+    another mode if they have it, is one more, and so is each repair, on all ops that offer it. It starts from fallbacks
     along the ranking (none, the first 1, 2, 4, ... ops), then proposes where an extra-trees model of the results
     expects the most. A trial's value is its loss until the criterion is met, then the share of fp32 ops, so that it
-    goes on towards more int8. Proposes as many at once as there are workers, or `batch`, which learns less from each.
-    It never proposes a configuration twice and ends when it finds no new one; `max_trials` and `timeout` end it before.
+    continues towards more int8. It proposes as many at once as there are workers, or `batch`, and then learns less from
+    each. It never proposes a configuration twice and ends if it finds no new one; `max_trials` and `timeout` end it
+    before.
     """
 
     name = "bayesian"
@@ -45,7 +47,7 @@ class Bayesian(Strategy):
         self.batch = batch
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
+        """Propose configurations as described in the class."""
         from skopt import Optimizer
         from skopt.learning import ExtraTreesRegressor
         from skopt.space import Categorical
@@ -79,13 +81,13 @@ class Bayesian(Strategy):
 
 
 def ways_to_reduce(space: TuningSpace) -> list[str]:
-    """How all reduced ops run, where they can: calibrated by one of the methods, or in one of the other modes."""
+    """Return the variants that all quantized ops share if they can: a calibration method, or another mode."""
     modes = dict.fromkeys(choice.mode for op in space.ops for choice in op.choices if choice.quantized)
     return [way for mode in modes for way in (CALIBRATIONS if mode == "static" else (mode,))]
 
 
 def group_ops(ranking: Sequence[str]) -> list[list[str]]:
-    """The first ops of the ranking one by one, the others in groups of neighbours."""
+    """Return the first ops of the ranking one by one, and the others in groups of neighbours."""
     single = [[name] for name in ranking[:SINGLES]]
     rest = list(ranking[SINGLES:])
     count = min(GROUPS, len(rest))
@@ -93,9 +95,9 @@ def group_ops(ranking: Sequence[str]) -> list[list[str]]:
 
 
 def value(trial: Trial, budget: bool = False) -> float:
-    """What to make small: the loss, above 1, until the criterion is met; then the share of fp32 ops, below 1.
+    """Return the value to minimize: the loss plus 1 until the criterion is met, then the share of fp32 ops.
 
-    With a budget the other way round: the share of fp32 ops until it is kept, then the loss.
+    With a target budget: the share of fp32 ops plus 1 until the model is within it, then the loss.
     """
     share = len(trial.config.fp32_ops) / max(len(trial.config), 1)
     if budget:
@@ -124,7 +126,7 @@ def _config(point: Sequence[Any], groups: list[list[str]], space: TuningSpace) -
 def _fresh(
     points: list[Any], groups: list[list[str]], space: TuningSpace, seen: set[QuantConfig], rng: np.random.Generator
 ) -> list[tuple[Any, QuantConfig]]:
-    """The points whose configurations are new. A known one is changed in a few places until it is."""
+    """Return the points with new configurations. A tried one is changed in a few places until it is new."""
     fresh = []
     for point in points:
         for _ in range(ATTEMPTS):

@@ -1,4 +1,4 @@
-"""`conservative`: from fp32 upwards, never giving accuracy away."""
+"""`conservative`: from fp32 towards int8, without losing accuracy on the way."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Added = Generator[QuantConfig | Sequence[QuantConfig], Any, tuple[QuantConfig, i
 
 @register_strategy
 class Conservative(Strategy):
-    """Starts in fp32 and adds one op type after another in int8, the one that saves most time first.
+    """Start in fp32 and add one op type after another in int8, the one that saves most time first.
 
-    A type that breaks the criterion is taken back and, at the end, added op by op, the least sensitive first, until
-    one breaks it. With a budget for the model types are added until it is kept, and of the last one the least sensitive
-    ops alone. Needs at most k + n evaluations for k op types and n ops. Give it a `timeout`: without one a run
+    A type that breaks the criterion is undone and, at the end, added op by op, the least sensitive first, until one
+    breaks it. With a target budget, types are added until the model is within it, and of the last type only the least
+    sensitive ops. Needs at most k + n evaluations for k op types and n ops. Give it a `timeout`: without one a run
     ends at the first type that meets the criterion.
 
     With several workers the next types, or ops, are tried at once, each on top of those before it as if they all met
-    the criterion: more evaluations, less time, the same path. What came behind one that did not meet it is lost.
+    the criterion: more evaluations, less time, the same path. Trials after one that does not meet it are wasted.
     """
 
     name = "conservative"
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
+        """Propose configurations as described in the class."""
         default = space.default_config()
         config = space.all_fp32()
         times = probe.latency() if probe.has_samples else {}
@@ -59,7 +59,7 @@ class Conservative(Strategy):
             waiting = waiting[met:]
 
     def _added(self, config: QuantConfig, default: QuantConfig, groups: list[list[str]]) -> Added:
-        """Each group reduced on top of those before it: what met the criterion till one did not, and how many did."""
+        """Quantize each group on top of those before it; return the last config that met, and the number that met."""
         changes = [{name: default[name] for name in names} for names in groups]
         on_top = list(accumulate(changes, lambda on, change: on.replace(change), initial=config))
         trials = yield from evaluate_batch(on_top[1:], self.width)
@@ -67,16 +67,16 @@ class Conservative(Strategy):
         return (met[-1].config if met else config), len(met)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """k + n; each that breaks the criterion may waste as many more as there are workers beside the first."""
+        """Return k + n; each break of the criterion may waste as many more as there are further workers."""
         return (len(space.kinds) + len(space.quantizable)) * self.width
 
     def first_success(self, space: TuningSpace) -> int:
-        """k + 1: a single op that breaks the criterion by itself ends the search."""
+        """Return k + 1: a single op that breaks the criterion by itself ends the search."""
         return min((len(space.kinds) + 1) * self.width, self.worst_case(space))
 
 
 def _into_budget(config: QuantConfig, default: QuantConfig, groups: list[list[str]], probe: Probe) -> Proposals:
-    """One type after another until the budget is kept; of the last one no more ops than are needed for it."""
+    """Add types until the model is within the budget; of the last one no more ops than needed."""
     for names in groups:
         trial: Trial = yield config.replace({name: default[name] for name in names})
         if trial.met:

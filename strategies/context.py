@@ -1,4 +1,4 @@
-"""What a run tells the strategy it drives, and all those that this one is made of."""
+"""The context that a run gives to its strategy, and to those to which it delegates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaver.target_budget import TargetBudget
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The seed, the objective, the allowed loss, the width and the ceiling of a run; these where there is none."""
+    """The seed, objective, allowed loss, width and target budget of a run; the defaults hold outside a run."""
 
     seed: int = 0
     objective: str = "latency"
@@ -22,7 +22,7 @@ class RunContext:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """For a while, what strategies of this thread see."""
+        """Make this the context of strategies in this thread, for a while."""
         token = _current.set(self)
         try:
             yield
@@ -35,5 +35,5 @@ _current: ContextVar[RunContext] = ContextVar("quaver_strategy_run", default=_OU
 
 
 def current() -> RunContext:
-    """What the run under way tells, if there is one."""
+    """Return the context of the active run, or the default."""
     return _current.get()

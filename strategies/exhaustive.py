@@ -1,4 +1,4 @@
-"""`exhaustive`: every configuration there is."""
+"""`exhaustive`: every configuration of the tuning space."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from quaver.strategies.steps.search import stream
 
 @register_strategy
 class Exhaustive(Strategy):
-    """Every configuration, those that differ from all-int8 in the fewest ops first. For small models only.
+    """Propose every configuration, those with the fewest changes from the default first. For small models only.
 
-    Repairs are not among them, unless rules demand them: there would be many times as many.
+    Repairs are left out unless rules demand them, because they multiply the number.
     """
 
     name = "exhaustive"
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
+        """Propose configurations as described in the class."""
         yield from stream(every_configuration(space), self.width)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """The size of the space."""
+        """Return the size of the tuning space."""
         return math.prod(len(op.choices) for op in space.ops)
 
 
 def every_configuration(space: TuningSpace) -> Iterator[QuantConfig]:
-    """All configurations by the number of ops that differ from the default; fp32 before other int8 choices."""
+    """Yield all configurations by the number of ops that differ from the default, fp32 before other choices."""
     default = space.default_config()
     others = {
         op.name: sorted(

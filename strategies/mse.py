@@ -1,4 +1,4 @@
-"""`mse`: fallbacks in the order of the error that each op adds; one that does not help is taken back."""
+"""`mse`: fallbacks in the order of the error that each op adds; one that does not help is undone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from quaver.strategies.steps.alternatives import alternatives, on_offer
 from quaver.strategies.steps.search import prune
 from quaver.trial import Trial
 
-# A fallback helps if it takes at least this part of the allowed loss away, less may be chance; several at once help if
-# they take this part of the whole loss, for every op gives a little.
+# A fallback helps if it removes at least this part of the allowed loss; less may be chance. Several at once help if
+# they remove this part of the whole loss, because every op contributes a little. Judgement.
 HELPS = 0.1
-# When so many have been taken back, and at each doubling, they are tried together: some help only so.
+# After this number of undone fallbacks, and at each doubling, they are tried together: some ops help only together.
 TOGETHER = 3
 NEVER = float("inf")
 
@@ -26,13 +26,13 @@ Walk = Generator[QuantConfig, Any, Trial]
 
 @register_strategy
 class Mse(Strategy):
-    """Ops that add the largest squared error to their own output in int8 fall back first, one after another.
+    """Move ops to fp32 one after another, the largest squared error on their own output first.
 
-    1. All ops in int8; the errors come from one pass without labels. Those that do harm run in another mode which does
-       clearly less, where there is one.
-    2. One op after another falls back, the largest error first. A fallback that does not help is taken back. After 3,
+    1. All ops in int8; the errors come from one pass without labels. Sensitive ops run in another mode with clearly
+       less error, if there is one.
+    2. One op after another falls back, the largest error first. A fallback that does not help is undone. After 3,
        6, 12, ... of these, all of them fall back at once: a few ops may help only together.
-    3. If no more is left and the criterion is not met, those that were taken back are added up again.
+    3. If no op is left and the criterion is not met, the undone fallbacks are applied again, one by one.
     4. With time left, ops return to int8 as long as the criterion stays met.
 
     Needs at most 2 n + log2(n) evaluations to the first success for n ops, one more where ops have other modes, and 2 n
@@ -42,7 +42,7 @@ class Mse(Strategy):
     name = "mse"
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
+        """Propose configurations as described in the class."""
         best: Trial = yield space.default_config()
         if self.target_budget is None:
             best = yield from _other_modes(best, space, probe)
@@ -80,17 +80,17 @@ class Mse(Strategy):
         return best
 
     def worst_case(self, space: TuningSpace) -> int:
-        """As many again, and one less, to bring ops back."""
+        """Return twice the evaluations to the first success, less one: ops return one by one."""
         return 2 * self.first_success(space) - 1
 
     def first_success(self, space: TuningSpace) -> int:
-        """2 n - 1: all int8, each op, and n - 2 of them added to another; those tried together, and other modes."""
+        """Return 2 n - 1 (all int8, each op, n - 2 ops added up), plus the trials of several ops and of other modes."""
         ops = len(space.able_to_fall_back(space.default_config()))
         return max(2 * ops - 1, 1) + (ops // TOGETHER).bit_length() + on_offer(space)
 
 
 def _other_modes(first: Trial, space: TuningSpace, probe: Probe) -> Walk:
-    """The better of a trial and the same with its harmful ops in other modes."""
+    """Return the better of a trial and the same with its sensitive ops in other modes."""
     other = None
     if not first.met and on_offer(space):
         other = alternatives(first.config, probe.sensitivity(first.config), space, probe, model=None)
@@ -101,7 +101,7 @@ def _other_modes(first: Trial, space: TuningSpace, probe: Probe) -> Walk:
 
 
 def _fallen(best: Trial, names: list[str]) -> Walk:
-    """These ops in fp32 as well; what there was if that would leave nothing reduced."""
+    """Evaluate with these ops in fp32, too; return `best` if nothing would stay quantized."""
     config = best.config.fallback(*names)
     if not config.quantized_ops:
         return best
@@ -118,17 +118,17 @@ def _added_up(best: Trial, names: list[str]) -> Walk:
 
 
 def _until_used_up(trial: Trial, order: list[str]) -> Walk:
-    """One fallback after another as long as the budget, which takes the place of a criterion, is kept."""
+    """Move one op after another to fp32 as long as the model stays within the target budget."""
     for name in order[:-1]:
         within = trial.met
         trial = yield trial.config.fallback(name)
         if within and not trial.met:
-            break  # what falls back from here on takes more
+            break  # every further fallback takes more time or space
     return trial
 
 
 def _gains(trial: Trial, before: Trial, least: float) -> bool:
-    """Whether a trial loses less by so much; after one that failed, whether it has a loss at all."""
+    """Return True if a trial loses less by at least `least`, or has a loss after one that failed."""
     return trial.met or (trial.loss is not None and (before.loss is None or trial.loss <= before.loss - least))
 
 

@@ -12,11 +12,11 @@ from quaver.trial import Trial
 
 @register_strategy
 class MseV2(Strategy):
-    """At each step the op falls back that lowers the error at the model's outputs most.
+    """At each step, move the op to fp32 that lowers the output error of the model most.
 
     The choice costs a session for each remaining op and no evaluation. Once the criterion is met, and with time
     left, ops return to int8, the one that raises the output error least first. Needs at most 1 + 2 (n - 1)
-    evaluations for n ops. `candidates` limits each choice to so many ops, those most sensitive by themselves.
+    evaluations for n ops. `candidates` limits each step to that number of ops, the most sensitive ones.
     """
 
     name = "mse_v2"
@@ -25,16 +25,16 @@ class MseV2(Strategy):
         self.candidates = candidates
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
+        """Propose configurations as described in the class."""
         trial: Trial = yield space.default_config()
         start = config = space.default_config()
         ranking = [name for name in probe.ranking() if start[name].quantized]
         fallen: list[str] = []
-        kept = False  # the budget, if there is one: fallbacks go on until they have used it up
+        within_budget = False  # with a target budget, fallbacks continue until it is used up
         while len(fallen) < len(ranking) - 1:
-            if trial.met if self.target_budget is None else kept and not trial.met:
+            if trial.met if self.target_budget is None else within_budget and not trial.met:
                 break
-            kept = trial.met
+            within_budget = trial.met
             left = [name for name in ranking if name not in fallen][: self.candidates]
             errors = probe.output_errors([config.fallback(name) for name in left])
             fallen.append(min(zip(errors, range(len(left)), left, strict=True))[2])
@@ -48,11 +48,11 @@ class MseV2(Strategy):
                 config = trial.config
 
     def worst_case(self, space: TuningSpace) -> int:
-        """1 + 2 (n - 1)."""
+        """Return 1 + 2 (n - 1)."""
         return 2 * self.first_success(space) - 1
 
     def first_success(self, space: TuningSpace) -> int:
-        """n."""
+        """Return n."""
         return max(len(space.able_to_fall_back(space.default_config())), 1)
 
 

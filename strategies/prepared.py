@@ -1,4 +1,4 @@
-"""A strategy that knows its run: what `fit` and `drive` hand to a loop."""
+"""Run a strategy in the context of a run, as `fit` and `drive` do."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def prepared(
     width: int = 1,
     target_budget: TargetBudget | None = None,
 ) -> Strategy:
-    """The strategy as it is used in a run: it and those it hands over to with `yield from` see what the run is about.
+    """Return a strategy that sees the context of a run, and so do those to which it delegates with `yield from`.
 
-    Nothing is set on the strategy. They see it while they are asked something and no longer, so that several runs may
-    take turns in one thread, and a run may move from one thread to another.
+    Nothing is set on the strategy. The context is active only during a call, so that several runs may alternate in one
+    thread, and a run may move from one thread to another.
     """
     return _Prepared(strategy, RunContext(seed, objective, allowed, width, target_budget))
 
@@ -37,7 +37,7 @@ class _Prepared(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         with self._context.active():
             proposals = self._strategy.propose(space, probe)
-        # What is no generator is for the loop to complain about.
+        # The loop reports a `propose` that is not a generator.
         return self._passed_on(proposals) if hasattr(proposals, "send") else proposals
 
     def worst_case(self, space: TuningSpace) -> int | None:
@@ -64,23 +64,23 @@ class _Prepared(Strategy):
 
 
 class StartingFrom(Strategy):
-    """Proposes a given configuration first; then another strategy goes on as it would have."""
+    """Propose one configuration first; then another strategy runs as usual."""
 
     def __init__(self, first: QuantConfig, strategy: Strategy) -> None:
         self._first, self._strategy = first, strategy
         self.name = strategy.name
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
+        """Propose configurations as described in the class."""
         yield self._first
         yield from self._strategy.propose(space, probe)
 
     def worst_case(self, space: TuningSpace) -> int | None:
-        """One more than the strategy needs."""
+        """Return one more than the strategy needs."""
         worst = self._strategy.worst_case(space)
         return None if worst is None else worst + 1
 
     def first_success(self, space: TuningSpace) -> int | None:
-        """One more than the strategy needs."""
+        """Return one more than the strategy needs."""
         first = self._strategy.first_success(space)
         return None if first is None else first + 1

@@ -13,22 +13,22 @@ from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.search import stream
 
-# After so many draws without a new configuration there is none, or it is not worth waiting for.
+# Draws without a new configuration before the strategy ends (judgement).
 DRAWS = 200
 
 
 @register_strategy
 class Random(Strategy):
-    """All int8, then random configurations: a random share of the ops in fp32, the rest in random int8 choices, and as
-    large a share of these repaired.
+    """Propose the default configuration, then random ones.
 
-    Has no end of its own but that of the space; `max_trials` and `timeout` end it.
+    A random share of the ops runs in fp32, the others in random int8 choices, the same share of these repaired. It ends
+    with the tuning space, or with `max_trials` or `timeout`.
     """
 
     name = "random"
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
-        """See the class."""
+        """Propose configurations as described in the class."""
         yield from stream(_drawn(space, random.Random(self.seed)), self.width)
 
 

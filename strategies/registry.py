@@ -26,7 +26,7 @@ _registered: dict[str, type[Strategy]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A strategy in the list of all.
+    """An entry in the list of strategies.
 
     Attributes:
         name: what users write in `strategy=`.
@@ -52,7 +52,7 @@ def register_strategy(cls: S) -> S:
 
 
 def find_strategy(name: str) -> type[Strategy]:
-    """The class of that name. Of all plug-ins only this one is imported, and none for a strategy that is there."""
+    """Return the class of that name. At most one plug-in is imported, and none for a known strategy."""
     if name in _registered:
         return _registered[name]
     points = _plug_ins()
@@ -62,7 +62,7 @@ def find_strategy(name: str) -> type[Strategy]:
 
 
 def list_strategies() -> list[Listed]:
-    """All there are, in the order of their names. A plug-in that cannot be loaded is warned of, and listed as such."""
+    """Return all strategies by name. A plug-in that cannot be loaded is listed as broken, with a warning."""
     points, listed = _plug_ins(), []
     for name in sorted({*_registered, *points}):
         try:
@@ -76,12 +76,12 @@ def list_strategies() -> list[Listed]:
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """All that can be used, by name; see `list_strategies`."""
+    """Return all usable strategies by name; see `list_strategies`."""
     return {item.name: item.strategy for item in list_strategies() if item.strategy is not None}
 
 
 def make_strategy(wanted: str | type[Strategy] | Strategy, options: PlainMapping | None = None) -> Strategy:
-    """A strategy from its name, class or instance, with `options` as keywords of its constructor.
+    """Make a strategy from its name, class or instance, with `options` as keywords of its constructor.
 
     An instance is copied, so that a run never changes what belongs to the user.
     """
@@ -112,7 +112,7 @@ def make_strategy(wanted: str | type[Strategy] | Strategy, options: PlainMapping
 
 
 def _plug_ins() -> dict[str, EntryPoint]:
-    """By name; the first on the path where several packages bring the same one. Nothing is imported."""
+    """Return the plug-ins by name, the first on the path if several packages have the same. Nothing is imported."""
     return {point.name: point for point in reversed(tuple(entry_points(group=GROUP)))}
 
 
@@ -130,7 +130,7 @@ def _load(point: EntryPoint) -> type[Strategy]:
 
 
 def _source(strategy: type[Strategy], point: EntryPoint | None) -> str:
-    """A plug-in may have registered itself when it was imported; it comes from its distribution all the same."""
+    """Return the origin of a strategy. A plug-in that registered itself on import still counts as a plug-in."""
     home = strategy.__module__
     if home.startswith("quaver.strategies."):
         return "quaver"

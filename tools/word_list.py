@@ -54,7 +54,7 @@ RULES = (
     Rule(r"\bsureness\b", '"confidence"'),
     Rule(r"\b(how|so|as|must be|are|is) sure\b(?! that it is)|\bsurer\b", '"confidence", "probability"'),
     Rule(r"\bharm(s|ful|ed)?\b", '"sensitivity", "output error"'),
-    Rule(r"\bmixtures?\b", '"mixed-precision config"'),
+    Rule(r"\bmixtures?\b(?!:)", '"mixed-precision config"'),
     Rule(r"\bas (they|it) stands?\b", '"unmodified", "as is"'),
     Rule(r"\baloud\b", '"reported", "warned about"'),
     Rule(r"\bbears? it\b", '"tolerate it"'),

@@ -45,7 +45,7 @@ def shortest_prefix(start: Trial, ranking: Sequence[str], width: int = 1) -> Sea
     """Find the fewest ops from the front of a ranking that must fall back from `start` to meet the criterion.
 
     `start` is assumed to fail and the whole ranking to be enough, so that is never tried. If all but the last op is not
-    enough, that op must fall back although it ranks last, and the search goes on among the others: log2(n) + 1 trials
+    enough, that op must fall back although it ranks last, and the search continues among the others: log2(n) + 1 trials
     for each such op. From the second one on, its fallback must help. With several workers each search tries as many
     lengths at once.
     """

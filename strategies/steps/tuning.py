@@ -57,7 +57,7 @@ class AutoTuning:
     max_suspects: int = 48
 
     # --- Latency/error Pareto front -------------------------------------------------------------------------------
-    # Prices of sensitivity that are tried to draw the front: a cut takes milliseconds, so many are affordable.
+    # Prices of sensitivity that are tried to draw the front: a cut takes only milliseconds.
     prices: int = 64
     # A point of the front has at most this part of the sensitivity of the point before. Judgement.
     front_step: float = 0.97
