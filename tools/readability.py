@@ -46,6 +46,8 @@ SMALL_ON_PURPOSE: dict[str, str] = {
     "quaver.demo.data": "the evaluation script that the demo writes imports it",
     "quaver.command.op_table": "loaded only when a table is printed, so that `quaver --help` starts fast",
     "quaver.testing.comparison": "the checks of adapters fill a module of their own",
+    "quaver.engine.executors.in_process": "an executor is one file",
+    "quaver.api.display.console": "a display is one file",
     "quaver.engine.executors.dask": "a backend is one file; its package is an extra",
     "quaver.strategies.exhaustive": "a strategy is one file",
     "quaver.strategies.mse_v2": "a strategy is one file",
