@@ -122,7 +122,7 @@ def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
         (str(tmp_path / "other"), "no other-0000.params"),
         (str(tmp_path / "none-symbol.json"), "no model at"),
         (softmax, "nothing in the model can run in int8: it holds softmax"),
-        (mx.nd.zeros(3), "is no model"),
+        (mx.nd.zeros(3), "is not a model"),
     ):
         with pytest.raises(ModelError, match=words):
             load_with(MXNetAdapter, model, AdapterOptions())
