@@ -14,7 +14,7 @@ from quaver.adapters.litert.load import graph as graphs
 from quaver.adapters.options import AdapterOptions
 from quaver.errors import ModelError
 
-SOUND = (Path(__file__).parents[2] / "fuzz" / "corpus" / "litert" / "convolution").read_bytes()
+SOUND = (Path(__file__).parents[3] / "fuzz" / "corpus" / "litert" / "convolution").read_bytes()
 
 
 def constant(model: Any) -> Any:
