@@ -28,7 +28,7 @@ def kept(adapter: Adapter) -> Any:
 
 
 @pytest.mark.parametrize("data", [DATA, [DATA[:10], DATA[10:]], list(DATA)], ids=["whole", "batches", "one by one"])
-def test_the_first_samples_are_kept_by_calibrating_or_without(data: Any) -> None:
+def test_the_first_samples_are_kept_with_and_without_calibration(data: Any) -> None:
     one, other = fake(), fake()
     one.calibrate(data)
     other.keep_probe_samples(data)
@@ -36,7 +36,7 @@ def test_the_first_samples_are_kept_by_calibrating_or_without(data: Any) -> None
         assert np.array_equal(kept(adapter), DATA[:MAX_PROBE_SAMPLES])
 
 
-def test_calibration_uses_what_it_found_and_gives_it_back() -> None:
+def test_calibration_uses_and_returns_its_result() -> None:
     class Restoring(FakeAdapter):
         restored = None
 
@@ -49,7 +49,7 @@ def test_calibration_uses_what_it_found_and_gives_it_back() -> None:
     assert told[-1] == (40, 40)
 
 
-def test_an_adapter_is_told_once_there_are_samples() -> None:
+def test_on_probe_samples_is_called_once_there_are_samples() -> None:
     class Told(FakeAdapter):
         samples = 0
 
@@ -62,7 +62,7 @@ def test_an_adapter_is_told_once_there_are_samples() -> None:
         assert adapter.samples == 7
 
 
-def test_a_built_model_has_its_session_and_a_rebuilt_one_has_not() -> None:
+def test_build_creates_a_session_and_assemble_does_not() -> None:
     opened: list[FakeModel] = []
 
     class Counted(FakeModel):
@@ -81,7 +81,7 @@ def test_a_built_model_has_its_session_and_a_rebuilt_one_has_not() -> None:
     assert opened == [model] and model.session == "session"
 
 
-def test_the_error_of_single_ops_needs_nothing_but_a_look_at_outputs() -> None:
+def test_local_errors_one_by_one_need_only_recorded_outputs() -> None:
     """The base builds each op alone; ONNX hangs all of them off one float model. Both find the same."""
     adapter = OnnxAdapter.load(networks.chain(5), AdapterOptions(threads=1))
     adapter.calibrate(networks.inputs(1))  # of several samples ONNX looks at half

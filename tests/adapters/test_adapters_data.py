@@ -167,7 +167,7 @@ def test_strings_are_taken_for_an_input_of_strings() -> None:
     assert feed["words"].dtype == object and feed["words"].tolist() == ["a", "bc"]
 
 
-def test_a_whole_set_is_cut_into_batches() -> None:
+def test_a_whole_set_is_split_into_batches() -> None:
     many = np.zeros((2 * BATCH + 3, 3, 4), np.float32)
     assert [count_samples(feed) for feed in feeds(many, ONE)] == [BATCH, BATCH, 3]
 
@@ -187,11 +187,11 @@ def test_the_limit_may_cut_inside_a_batch(limit: int, sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("limit", "count"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)])
-def test_the_limit_does_not_cut_a_batch_that_is_fixed(limit: int, count: int) -> None:
+def test_the_limit_does_not_cut_a_fixed_batch(limit: int, count: int) -> None:
     assert [count_samples(feed) for feed in feeds(X, FIXED, limit)] == [2] * count
 
 
-def test_the_limit_leaves_alone_what_has_no_batch_axis() -> None:
+def test_the_limit_does_not_cut_inputs_without_a_batch_axis() -> None:
     inputs = (*ONE, InputSpec("scale", FLOAT, ()), InputSpec("table", FLOAT, (None, 2)))
     table = np.ones((9, 2), np.float32)
     (feed,) = feeds([{"x": X, "scale": np.float32(2), "table": table}], inputs, limit=2)
@@ -217,7 +217,7 @@ def test_empty_data_gives_no_feeds() -> None:
     assert [count_samples(feed) for feed in feeds([X[:0], X[:1]], ONE)] == [1]
 
 
-def test_a_feed_is_cut_into_parts_that_make_the_whole() -> None:
+def test_a_feed_is_split_into_parts_that_make_the_whole() -> None:
     feed = {"x": X, "scale": np.float32(2) * np.ones((), np.float32), "table": np.ones((9, 2), np.float32)}
     parts = list(split(feed, 4))
     assert [count_samples(part) for part in parts] == [4, 2]
@@ -273,7 +273,7 @@ LABELLED: dict[str, tuple[Any, Any, tuple[InputSpec, ...]]] = {
 @pytest.mark.parametrize("what", LABELLED)
 @pytest.mark.parametrize("kind", [tuple, list])
 @pytest.mark.parametrize("tensor", [False, True], ids=["arrays", "tensors"])
-def test_what_could_not_be_an_input_is_a_label(what: str, kind: Callable[[Any], Any], tensor: bool) -> None:
+def test_values_that_cannot_be_inputs_are_labels(what: str, kind: Callable[[Any], Any], tensor: bool) -> None:
     first, label, inputs = LABELLED[what]
     wrapped = Tensor(label) if tensor and isinstance(label, np.ndarray) else label
     (feed,) = feeds([kind([Tensor(first) if tensor else first, wrapped])], inputs)
@@ -281,7 +281,7 @@ def test_what_could_not_be_an_input_is_a_label(what: str, kind: Callable[[Any], 
     assert np.array_equal(found, first if first.ndim == len(inputs[0].shape or ()) else first[None])
 
 
-def test_it_is_said_that_labels_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_labels_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "quaver")
     list(feeds([X, X], ONE))
     list(feeds([{"x": X}, [X]], ONE))
@@ -309,7 +309,7 @@ AMBIGUOUS: dict[str, tuple[Any, tuple[InputSpec, ...]]] = {
 
 
 @pytest.mark.parametrize("what", AMBIGUOUS)
-def test_what_may_be_two_samples_is_refused_with_both_readings(what: str) -> None:
+def test_possible_pairs_of_samples_are_refused_with_both_readings(what: str) -> None:
     batch, inputs = AMBIGUOUS[what]
     with pytest.raises(
         CalibrationError, match=r"calibration batch 0 is a (list|tuple) of 2 .*\(input, label\).*two samples"
@@ -317,17 +317,17 @@ def test_what_may_be_two_samples_is_refused_with_both_readings(what: str) -> Non
         list(feeds([batch], inputs))
 
 
-def test_more_than_two_samples_are_no_label_for_sure() -> None:
+def test_more_than_two_samples_cannot_be_labels() -> None:
     with pytest.raises(CalibrationError, match=r"is a list of 3 arrays .* for input 'x'.*put them together"):
         list(feeds([list(X[:3])], ONE))
 
 
-def test_samples_one_by_one_are_all_taken() -> None:
+def test_single_samples_are_all_used() -> None:
     for data in ([X[0], X[1]], (X[:1], X[1:2]), iter([X[0], X[1]])):
         assert np.array_equal(joined(list(feeds(data, ONE)), "x"), X[:2])
 
 
-def test_targets_that_are_a_dict_or_a_tuple_are_left_out() -> None:
+def test_targets_in_a_dict_or_a_tuple_are_dropped() -> None:
     for batch in (({"x": X}, {"label": LABELS}), ((X,), (LABELS, X)), ({"x": X}, LABELS, np.ones(6))):
         (feed,) = feeds([batch], ONE)
         assert np.array_equal(feed["x"], X)
@@ -340,12 +340,12 @@ def test_arrays_of_a_call_are_all_inputs() -> None:
 
 
 @pytest.mark.parametrize("data", ["data.npz", b"bytes", 7, None])
-def test_data_that_is_no_data_is_refused(data: Any) -> None:
+def test_values_that_are_no_data_are_refused(data: Any) -> None:
     with pytest.raises(CalibrationError, match=f"must be an iterable of batches.*not {type(data).__name__}"):
         list(feeds(data, ONE))
 
 
-def test_an_input_of_any_shape_takes_what_comes() -> None:
+def test_an_input_of_any_shape_takes_any_array() -> None:
     anything = (InputSpec("x", FLOAT, None),)
     assert str(anything[0]) == "'x' (float32, any shape)"
     assert [feed["x"].shape for feed in feeds([X, X[0], np.float32(3)], anything)] == [(6, 3, 4), (3, 4), ()]

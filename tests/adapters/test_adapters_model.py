@@ -109,7 +109,7 @@ tell("result", seen, str(result.reason), len(result.trials))
 """
 
 
-def test_children_of_eval_func_use_the_model_and_can_be_ended_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_children_of_eval_func_can_use_the_model_and_be_killed(tmp_path: Path) -> None:
     ((_, seen, reason, trials),) = run(FORKS, tmp_path / "run")
     assert trials >= 1 and reason != "interrupted"
     assert set(seen[::2]) == {7} and set(seen[1::2]) == {-signal.SIGTERM}
@@ -128,5 +128,5 @@ tell(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
-def test_a_child_that_ends_as_programs_do_neither_hangs_nor_crashes() -> None:
+def test_a_child_that_exits_normally_neither_hangs_nor_crashes() -> None:
     assert run(ENDS) == [[7]]

@@ -28,7 +28,7 @@ SUPPORT = Path(networks.__file__).parent
 
 
 @pytest.mark.parametrize("framework", [None, *OnnxAdapter.frameworks])
-def test_a_framework_is_called_as_its_adapter_says(framework: str | None) -> None:
+def test_each_framework_name_selects_its_adapter(framework: str | None) -> None:
     assert adapter_for(MODEL, framework) is OnnxAdapter
 
 
@@ -49,7 +49,7 @@ def test_an_unknown_framework_is_refused_before_any_work(framework: str, hint: s
     assert not (tmp_path / "run").exists()
 
 
-def test_a_framework_that_does_not_take_the_model_says_what_it_takes(tmp_path: Path) -> None:
+def test_a_framework_that_refuses_the_model_names_the_accepted_forms(tmp_path: Path) -> None:
     with pytest.raises(
         SettingsError, match="set to 'keras', but adapter litert does not take a ModelProto: it takes a K"
     ):
@@ -61,7 +61,7 @@ def test_a_framework_that_does_not_take_the_model_says_what_it_takes(tmp_path: P
     assert not (tmp_path / "a").exists()
 
 
-def test_the_framework_may_say_how_int8_is_written() -> None:
+def test_a_framework_name_can_imply_a_quant_format() -> None:
     formats = {name: resolve_quant_format(OnnxAdapter, None, name) for name in (None, *OnnxAdapter.frameworks)}
     assert formats == {
         None: "qdq", "onnxrt": "qdq", "onnx": "qdq", "onnxruntime": "qdq", "onnxrt_qdq": "qdq",
@@ -78,14 +78,14 @@ def test_the_framework_may_say_how_int8_is_written() -> None:
         load_model(MODEL, AdapterOptions(quant_format="qoprator"))
 
 
-def test_an_adapter_refuses_the_formats_of_others() -> None:
+def test_an_adapter_refuses_quant_formats_of_others() -> None:
     assert resolve_quant_format(LiteRTAdapter, None) == "float_io"
     for framework in (None, "keras"):
         with pytest.raises(SettingsError, match="unknown quant_format 'qdq' for litert"):
             resolve_quant_format(LiteRTAdapter, "qdq", framework)
 
 
-def test_a_run_of_before_is_opened_as_it_was_made() -> None:
+def test_the_quant_format_of_an_earlier_run_is_used_again() -> None:
     """Version 0.1.0 wrote "qdq" into the settings of every run, and heeded only that."""
     assert recorded_quant_format(OnnxAdapter, {"quant_format": "qdq", "framework": "onnxrt_qlinearops"}) == "qdq"
     assert recorded_quant_format(OnnxAdapter, {"quant_format": "qoperator"}) == "qoperator"
@@ -102,7 +102,7 @@ def kinds(path: Path) -> set[str]:
     [({"framework": "onnxrt_qlinearops"}, True), ({"framework": "onnxrt_qdq"}, False), ({}, False)],
     ids=["qlinearops", "qdq", "no framework"],
 )
-def test_a_run_writes_what_the_framework_means_and_is_recovered_and_resumed_so(
+def test_a_run_writes_the_implied_format_and_is_recovered_and_resumed_with_it(
     settings: dict[str, Any], integer: bool, tmp_path: Path
 ) -> None:
     score = networks.Closeness(MODEL)
@@ -208,7 +208,7 @@ def test_a_plug_in_that_cannot_be_loaded_is_named_and_left_out(
     assert (broken.loads, working.loads) == (1, 1)
 
 
-def test_a_plug_in_that_fails_when_it_is_asked_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plug_in_that_fails_in_accepts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Point("failing", "theirs:Adapter", Failing), Point("fake", "fake:FakeAdapter", FakeAdapter))
     with pytest.warns(RuntimeWarning, match="adapter 'failing' fails when it is asked for a model: KeyError: 'model'"):
         assert adapter_for(FakeFloat({"a": 0.0})) is FakeAdapter

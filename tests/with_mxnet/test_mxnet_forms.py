@@ -43,7 +43,7 @@ def test_each_form_is_the_same_model(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
-def test_the_newest_epoch_of_a_prefix_is_taken(tmp_path: Path) -> None:
+def test_the_newest_epoch_of_a_prefix_is_loaded(tmp_path: Path) -> None:
     net, prefix = exported(tmp_path)
     for parameter in net.collect_params(".*dense.*").values():
         parameter.set_data(parameter.data() * 2)
@@ -53,7 +53,7 @@ def test_the_newest_epoch_of_a_prefix_is_taken(tmp_path: Path) -> None:
     assert MXNetAdapter.load(f"{prefix}-0000.params", AdapterOptions()).fingerprint != given
 
 
-def test_what_the_adapter_reads_is_what_the_block_computes() -> None:
+def test_the_loaded_model_computes_the_same_as_the_block() -> None:
     for name, make in networks.NETWORKS.items():
         net, data = make(), networks.data_for(name)
         batch = data[0] if isinstance(data, list) else (data[:8],)
@@ -77,7 +77,7 @@ def test_training_afterwards_does_not_change_the_model_that_was_read() -> None:
     assert np.array_equal(adapter.build(None)(x), before)
 
 
-def test_outputs_that_are_made_for_training_need_no_labels() -> None:
+def test_training_outputs_need_no_labels() -> None:
     x = networks.images(4)
     scores = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=5, name="fc")
     args = {"fc_weight": mx.nd.random.normal(shape=(5, 432)) / 20, "fc_bias": mx.nd.zeros(5)}
@@ -107,7 +107,7 @@ def test_calibration_data_can_come_as(form: str) -> None:
         assert adapter.calibrate(loader)["ranges"]["data"] == expected.calibrate(x)["ranges"]["data"]
 
 
-def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
+def test_models_that_cannot_be_loaded_are_explained(tmp_path: Path) -> None:
     without_values = nn.HybridSequential()
     without_values.add(nn.Dense(3))
     without_values.initialize()
@@ -128,7 +128,7 @@ def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
             load_with(MXNetAdapter, model, AdapterOptions())
 
 
-def test_a_damaged_file_is_the_models_fault(tmp_path: Path) -> None:
+def test_a_damaged_file_is_a_model_error(tmp_path: Path) -> None:
     _, prefix = exported(tmp_path)
     for name, content in (("net-0000.params", b"\x12\x01" + bytes(40)), ("net-symbol.json", b"{")):
         good = (tmp_path / name).read_bytes()
@@ -138,13 +138,13 @@ def test_a_damaged_file_is_the_models_fault(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(good)
 
 
-def test_a_graph_alone_is_not_saved(tmp_path: Path) -> None:
+def test_saving_a_graph_alone_is_refused(tmp_path: Path) -> None:
     model = MXNetAdapter.load(networks.plain(), AdapterOptions()).build(None)
     with pytest.raises(BuildError, match="export"):
         model.save(tmp_path / "net-symbol.json")
 
 
-def test_the_road_to_onnx_ends_in_the_same_model(tmp_path: Path) -> None:
+def test_the_onnx_export_computes_the_same(tmp_path: Path) -> None:
     from quaver.adapters.mxnet import to_onnx
 
     net, x = networks.residual(), networks.images()

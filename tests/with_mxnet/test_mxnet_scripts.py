@@ -230,7 +230,7 @@ def test_a_good_network_ends_at_the_first_configuration_of_cnn_yaml(folder: Path
     assert "with strategy basic" in told
 
 
-def test_mse_excludes_what_ruins_the_network_and_any_configuration_comes_back(folder: Path) -> None:
+def test_mse_excludes_the_harmful_op_and_any_trial_is_recovered(folder: Path) -> None:
     told = ran(
         RESNET50,
         folder,

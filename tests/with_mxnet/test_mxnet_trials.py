@@ -68,7 +68,7 @@ def test_the_executor_computes_in_the_types_that_the_graph_says() -> None:
         assert executor.forward()[0].asnumpy().dtype.kind in kind
 
 
-def test_what_stands_between_ops_follows_them() -> None:
+def test_nodes_between_ops_follow_them() -> None:
     adapter, space = networks.opened(networks.residual(), networks.images())
     pool = "residual_pool0_fwd"
     assert pool not in {op.name for op in space.ops}
@@ -76,7 +76,7 @@ def test_what_stands_between_ops_follows_them() -> None:
     assert not kernels(adapter.build(space.default_config().fallback(space.ops[0].name)))[pool]
 
 
-def test_ops_are_called_as_mxnet_prints_them() -> None:
+def test_ops_are_named_as_mxnet_prints_them() -> None:
     _, space = networks.opened(networks.residual(), networks.images())
     names = [op.name for op in space.ops]
     assert names[0] == "sg_mkldnn_conv_bn_act_0"
@@ -168,7 +168,7 @@ def test_a_model_called_with_ndarrays_gives_ndarrays() -> None:
     assert all(np.allclose(a.asnumpy(), b) for a, b in zip(one, other, strict=True))
 
 
-def test_threads_are_those_of_the_thread_that_computes() -> None:
+def test_threads_are_set_in_the_worker_thread() -> None:
     from quaver.adapters.mxnet.run import worker_thread as engine
 
     adapter = MXNetAdapter.load(networks.plain(), AdapterOptions(threads=2))
@@ -178,7 +178,7 @@ def test_threads_are_those_of_the_thread_that_computes() -> None:
     assert engine.call_in_worker(engine._openmp().omp_get_max_threads) == 1
 
 
-def test_the_clock_is_that_of_the_thread_that_computes() -> None:
+def test_processor_time_includes_the_worker_thread() -> None:
     adapter = MXNetAdapter.load(networks.plain(), AdapterOptions(threads=1))
     model, feed = adapter.build(None), {"data": networks.images(400)}
     model.run(feed)

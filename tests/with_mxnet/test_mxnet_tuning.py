@@ -49,7 +49,7 @@ def fitted(net: Any, calibration: Any, accuracy: Any, folder: Path, **settings: 
     return quaver.fit(net, calib_dataloader=calibration, eval_func=accuracy, workspace=folder, **chosen)
 
 
-def test_the_plant_leaves_fp32_as_it_was_and_ruins_int8(net: Any, calibration: Any, accuracy: Any) -> None:
+def test_the_planted_fault_keeps_fp32_and_ruins_int8(net: Any, calibration: Any, accuracy: Any) -> None:
     adapter = MXNetAdapter.load(net, AdapterOptions())
     adapter.calibrate(calibration)
     config = TuningSpace(adapter.ops()).default_config()
@@ -60,7 +60,7 @@ def test_the_plant_leaves_fp32_as_it_was_and_ruins_int8(net: Any, calibration: A
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name in quaver.strategies.strategies()])
-def test_each_strategy_runs_and_sends_the_guilty_op_back(
+def test_each_strategy_moves_the_guilty_op_to_fp32(
     strategy: str, net: Any, calibration: Any, accuracy: Any, tmp_path: Path
 ) -> None:
     result = fitted(net, calibration, accuracy, tmp_path, strategy=strategy)
@@ -80,7 +80,7 @@ def test_the_same_network_in_onnx_needs_no_more_evaluations_than_neural_compress
     assert strategy not in ("basic", "custom") or "resnetv2_conv0_fwd" in result.best.config.fp32_ops
 
 
-def test_any_trial_comes_back_without_calibration_data(
+def test_any_trial_is_recovered_without_calibration_data(
     net: Any, calibration: Any, accuracy: Any, tmp_path: Path
 ) -> None:
     result = fitted(net, calibration, accuracy, tmp_path / "run", strategy="basic")
@@ -104,7 +104,7 @@ def test_any_trial_comes_back_without_calibration_data(
     assert accuracy(block) == result.best.score
 
 
-def test_local_errors_are_those_of_each_op_alone(net: Any, calibration: Any) -> None:
+def test_local_errors_equal_those_of_single_ops(net: Any, calibration: Any) -> None:
     """Each op that reads the same range alone as among others gives the same numbers."""
     adapter = MXNetAdapter.load(net, AdapterOptions())
     adapter.calibrate(calibration)
@@ -128,7 +128,7 @@ def test_diagnosis_shows_scales_weights_and_errors_of_every_op(net: Any, calibra
     assert set(found.precisions.values()) == {"int8"}
 
 
-def test_ops_are_timed_and_what_is_no_op_is_named(net: Any, calibration: Any) -> None:
+def test_ops_are_timed_and_unquantizable_nodes_named(net: Any, calibration: Any) -> None:
     adapter = MXNetAdapter.load(net, AdapterOptions(threads=1))
     adapter.calibrate(calibration)
     seconds = adapter.op_seconds(None, threads=1)
@@ -152,7 +152,7 @@ def test_a_saved_model_is_profiled_from_the_command_line(net: Any, calibration: 
     assert "_sg_mkldnn_conv int8" in told.stdout or "sg_mkldnn" in told.stdout
 
 
-def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
+def test_the_example_runs_unmodified(tmp_path: Path) -> None:
     told = subprocess.run(
         [sys.executable, ROOT / "examples" / "mxnet_gluon.py"],
         cwd=tmp_path,

@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import random
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +14,27 @@ import numpy as np
 
 from quaver.adapters import Adapter, AdapterOptions, Model, abilities
 from quaver.errors import BuildError
-from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
-from quaver.space import TuningSpace
-from quaver.testing.comparison import Outputs, as_list, content, difference, equal_feeds, not_builtin
-from quaver.types import ModelLike, PlainDict
+from quaver.testing.adapter_case import (
+    Case,
+    Outputs,
+    as_list,
+    content,
+    difference,
+    equal_feeds,
+    not_builtin,
+    scratch_folder,
+)
+from quaver.types import CalibrationData, ModelLike
 
-# How far an op-by-op fp32 model may be from the float model, as a share of the largest output.
+# Largest difference between the float model and one with every op in fp32, as a share of the largest output. Judgement:
+# far above rounding, far below an int8 error.
 FLOAT_TOLERANCE = 1e-4
-# How far two runs of the same bytes may be apart.
+# Largest difference between two runs of the same bytes. Judgement: rounding of threads.
 SAME = 1e-6
-# How many random configurations are built.
-RANDOM = 3
 
 
 def check_adapter(
-    load_adapter: Callable[[AdapterOptions], Adapter], calibration_data: Any, *, model: ModelLike = None
+    load_adapter: Callable[[AdapterOptions], Adapter], calibration_data: CalibrationData, *, model: ModelLike = None
 ) -> None:
     """Check an adapter on one model: everything that quaver asks of it.
 
@@ -45,100 +48,16 @@ def check_adapter(
     """
     before = content(model)
     for with_folder in (False, True):
-        with _scratch() as scratch:
+        with scratch_folder() as scratch:
             folder = scratch / "given" if with_folder else None
-            case = _Case.open(load_adapter, calibration_data, model, scratch, folder)
+            case = Case.prepare(load_adapter, calibration_data, model, scratch, folder)
             for check in CHECKS if not with_folder else ():
                 check(case)
             _check_close(case)
     assert content(model) == before, "the user's model was changed"
 
 
-@dataclass
-class _Case:
-    """A calibrated adapter under test, with a way to load another one like it."""
-
-    adapter: Adapter
-    another: Callable[[], Adapter]
-    data: Any
-    model: ModelLike
-    scratch: Path
-    folder: Path | None
-    calibration: PlainDict
-    space: TuningSpace
-
-    @classmethod
-    def open(
-        cls,
-        load_adapter: Callable[[AdapterOptions], Adapter],
-        data: Any,
-        model: ModelLike,
-        scratch: Path,
-        folder: Path | None,
-    ) -> _Case:
-        def another() -> Adapter:
-            return load_adapter(AdapterOptions(folder=folder, threads=1))
-
-        if folder is not None:
-            folder.mkdir()
-        adapter = another()
-        assert isinstance(adapter, Adapter), f"open must return an Adapter, not {adapter!r:.80}"
-        ops = _check_ops(adapter)
-        calibration = adapter.calibrate(iter(data) if isinstance(data, list | tuple) else data)
-        return cls(adapter, another, data, model, scratch, folder, calibration, TuningSpace(ops))
-
-    @property
-    def default_config(self) -> QuantConfig:
-        """Return the config with every op in int8, also those whose default is fp32."""
-        return self.space.configure(lambda op: op.quantized_choices[0])
-
-    def in_mode(self, mode: str) -> QuantConfig:
-        """Return the config with every op in its first choice of a mode; ops without one in fp32."""
-
-        def choose(op: Op) -> OpConfig:
-            return next((choice for choice in op.quantized_choices if choice.mode == mode), FLOAT)
-
-        return self.space.configure(choose)
-
-    def configs(self) -> Iterator[tuple[str, QuantConfig | None]]:
-        """Yield the float model and a few configurations, each with words for it."""
-        yield "the float model", None
-        yield "the all-int8 model", self.default_config
-        for spelled in self.space.repairs:
-            yield f"the all-int8 model with {spelled}", self.space.repair(self.default_config, spelled)
-        if len(self.space.repairs) > 1:
-            yield "the all-int8 model with all repairs", self.space.repair(self.default_config, *self.space.repairs)
-        modes = dict.fromkeys(choice.mode for op in self.space.ops for choice in op.quantized_choices)
-        for mode in modes if len(modes) > 1 else ():
-            yield f"the model with all ops {mode} that can be", self.in_mode(mode)
-        if any(op.smaller for op in self.space.ops):
-            yield "the smallest model", self.space.configure(lambda op: next(iter(op.smaller), op.choices[0]))
-        rng = random.Random(0)
-        for _ in range(RANDOM):
-            yield "a model in a random configuration", self.space.configure(lambda op: rng.choice(op.choices))
-
-    def outputs(self, model: Model) -> list[Outputs]:
-        """Return the outputs of a model for each probe sample."""
-        return [as_list(model.run(feed)) for feed in self.adapter.probe_samples]
-
-
-def _check_ops(adapter: Adapter) -> tuple[Op, ...]:
-    ops = adapter.ops()
-    assert isinstance(ops, tuple) and ops, f"ops must return a tuple of ops, and at least one, not {ops!r:.80}"
-    assert adapter.ops() == ops, "ops gives other ops when it is called again"
-    names = [op.name for op in ops]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    assert twice is None, f"two ops are called {twice!r}; names must be unique"
-    for op in ops:
-        assert op.nodes, f"op {op.name!r} covers no node of the graph"
-        assert FLOAT in op.choices, f"fp32 is not among the choices of op {op.name!r}"
-        assert op.quantized_choices, f"int8 is not among the choices of op {op.name!r}, so there is nothing to tune"
-        offered = (*op.choices, *op.smaller)
-        assert len(set(offered)) == len(offered), f"a choice of op {op.name!r} is listed twice"
-    return ops
-
-
-def _check_identity(case: _Case) -> None:
+def _check_identity(case: Case) -> None:
     kind, adapter = type(case.adapter), case.adapter
     assert kind.name and isinstance(kind.name, str), "the adapter's class needs a `name`"
     assert kind.suffix.startswith("."), f"`suffix` must be like '.onnx', not {kind.suffix!r}"
@@ -177,7 +96,7 @@ def _check_formats(kind: type[Adapter]) -> None:
         )
 
 
-def _check_calibration(case: _Case) -> None:
+def _check_calibration(case: Case) -> None:
     strange = not_builtin(case.calibration)
     assert strange is None, f"calibrate must return builtins only, but there is {strange}"
     names = [spec.name for spec in case.adapter.inputs]
@@ -195,7 +114,7 @@ def _check_calibration(case: _Case) -> None:
         other.close()
 
 
-def _check_restore(case: _Case) -> None:
+def _check_restore(case: Case) -> None:
     other = case.another()
     try:
         other.restore(copy.deepcopy(case.calibration))
@@ -207,7 +126,7 @@ def _check_restore(case: _Case) -> None:
         other.close()
 
 
-def _check_builds(case: _Case) -> None:
+def _check_builds(case: Case) -> None:
     float_model = case.adapter.build(None)
     assert isinstance(float_model, Model), f"build must return a quaver.Model, not a {type(float_model).__name__}"
     expected = case.outputs(float_model)
@@ -221,26 +140,26 @@ def _check_builds(case: _Case) -> None:
         )
         model.close()
     model = case.adapter.build(case.space.all_fp32())
-    far = difference(expected, case.outputs(model))
-    assert far <= FLOAT_TOLERANCE, (
-        f"a configuration with every op in fp32 differs from the float model by {far:.1e} of the largest output"
+    distance = difference(expected, case.outputs(model))
+    assert distance <= FLOAT_TOLERANCE, (
+        f"a configuration with every op in fp32 differs from the float model by {distance:.1e} of the largest output"
     )
     for built in (model, float_model):
         built.close()
 
 
-def _check_calls(case: _Case, model: Model, expected: list[Outputs]) -> None:
+def _check_calls(case: Case, model: Model, expected: list[Outputs]) -> None:
     feed = case.adapter.probe_samples[0]
     ways: dict[str, Callable[[], Any]] = {
         "by position": lambda: model(*(feed[spec.name] for spec in case.adapter.inputs)),
         "by input name": lambda: model(**feed),
     }
     for way, call in ways.items():
-        far = difference(expected[:1], [as_list(call())])
-        assert far <= SAME, f"a model called with arrays {way} gives something else than `run` with the same feed"
+        distance = difference(expected[:1], [as_list(call())])
+        assert distance <= SAME, f"a model called with arrays {way} gives something else than `run` with the same feed"
 
 
-def _check_repairs(case: _Case) -> None:
+def _check_repairs(case: Case) -> None:
     """Check that an unknown repair is refused, not skipped silently."""
     name, pick = next(iter(case.default_config.items()))
     config = case.default_config.replace({name: replace(pick, repairs=("no such repair",))})
@@ -252,7 +171,7 @@ def _check_repairs(case: _Case) -> None:
         raise AssertionError("an op with an unknown repair is built without an error; raise a BuildError")
 
 
-def _check_names(case: _Case) -> None:
+def _check_names(case: Case) -> None:
     """Check that a file does not get a name that belongs to another framework."""
     other = ".tflite" if case.adapter.suffix != ".tflite" else ".onnx"
     model = case.adapter.assemble(None)
@@ -266,7 +185,7 @@ def _check_names(case: _Case) -> None:
     raise AssertionError(f"a model is saved as {other}, which belongs to another framework; raise a BuildError")
 
 
-def _check_bytes(case: _Case) -> None:
+def _check_bytes(case: Case) -> None:
     for number, (words, config) in enumerate(case.configs()):
         model = case.adapter.build(config)
         data = model.SerializeToString()
@@ -277,15 +196,15 @@ def _check_bytes(case: _Case) -> None:
         assert Path(model.save(path)) == path, f"save of {words} must return the path it was given"
         assert path.read_bytes() == data, f"the saved file of {words} holds other bytes than sha256 is taken of"
         loaded = case.adapter.load_saved(path)
-        far = difference(case.outputs(model), case.outputs(loaded))
-        assert far <= SAME, f"{words} gives other outputs after it was saved and loaded"
+        distance = difference(case.outputs(model), case.outputs(loaded))
+        assert distance <= SAME, f"{words} gives other outputs after it was saved and loaded"
         assert loaded.sha256 == model.sha256, f"{words} has another sha256 after it was saved and loaded"
         for opened in (model, loaded):
             opened.close()
         path.unlink()
 
 
-def _check_provenance(case: _Case) -> None:
+def _check_provenance(case: Case) -> None:
     """Check that provenance changes nothing but the file."""
     properties = {"quaver.version": "1.2.3", "quaver.scores": '{"top1": 0.5}'}
     for words, config in case.configs():
@@ -300,8 +219,8 @@ def _check_provenance(case: _Case) -> None:
         assert path.read_bytes() == data, f"the saved file of {words} with provenance holds other bytes than it gives"
         loaded = case.adapter.load_saved(path)
         assert loaded.sha256 == scored, f"{words} has another sha256 after it was saved with provenance and loaded"
-        far = difference(case.outputs(model), case.outputs(loaded))
-        assert far <= SAME, f"{words} gives other outputs after it was saved with provenance and loaded"
+        distance = difference(case.outputs(model), case.outputs(loaded))
+        assert distance <= SAME, f"{words} gives other outputs after it was saved with provenance and loaded"
         stored, digest = abilities.read_provenance(type(case.adapter), path)
         if stored:
             missing = next((name for name, text in properties.items() if stored.get(name) != text), None)
@@ -313,7 +232,7 @@ def _check_provenance(case: _Case) -> None:
         path.unlink()
 
 
-def _check_watch(case: _Case) -> None:
+def _check_record_outputs(case: Case) -> None:
     names = [op.name for op in case.space.ops]
     feed = case.adapter.probe_samples[0]
     fp32, int8 = (
@@ -337,7 +256,7 @@ def _check_watch(case: _Case) -> None:
     assert sorted(precisions) == sorted(names), "inspect_quantized tells the precision of other ops than ops() lists"
 
 
-def _check_local_errors(case: _Case) -> None:
+def _check_local_errors(case: Case) -> None:
     half = case.default_config.fallback(*(op.name for op in case.space.ops[::2]))
     modes = dict.fromkeys(choice.mode for op in case.space.ops for choice in op.quantized_choices)
     for config in (case.default_config, half, *map(case.in_mode, modes)):
@@ -350,7 +269,7 @@ def _check_local_errors(case: _Case) -> None:
             assert fine, f"local_errors of op {name!r} must be two numbers of at least 0, not {pair!r}"
 
 
-def _check_op_seconds(case: _Case) -> None:
+def _check_op_seconds(case: Case) -> None:
     for config in (None, case.default_config):
         seconds = case.adapter.op_seconds(config)
         missing = [op.name for op in case.space.ops if op.name not in seconds]
@@ -361,7 +280,7 @@ def _check_op_seconds(case: _Case) -> None:
         assert sum(seconds.values()) > 0, "op_seconds are all 0"
 
 
-CHECKS: tuple[Callable[[_Case], None], ...] = (
+CHECKS: tuple[Callable[[Case], None], ...] = (
     _check_identity,
     _check_calibration,
     _check_builds,
@@ -370,13 +289,13 @@ CHECKS: tuple[Callable[[_Case], None], ...] = (
     _check_names,
     _check_bytes,
     _check_provenance,
-    _check_watch,
+    _check_record_outputs,
     _check_local_errors,
     _check_op_seconds,
 )
 
 
-def _check_close(case: _Case) -> None:
+def _check_close(case: Case) -> None:
     """Check that temporary files are removed, and that a saved model stays usable."""
     path = case.scratch / f"saved{case.adapter.suffix}"
     model = case.adapter.assemble(case.default_config)
@@ -385,22 +304,11 @@ def _check_close(case: _Case) -> None:
     model.close()
     case.adapter.close()
     del model
-    far = difference([expected], [as_list(loaded.run(feed))])
-    assert far <= SAME, "a saved and loaded model gives other outputs once the adapter is closed"
+    distance = difference([expected], [as_list(loaded.run(feed))])
+    assert distance <= SAME, "a saved and loaded model gives other outputs once the adapter is closed"
     loaded.close()
     path.unlink()
     leftovers = (path for path in case.scratch.rglob("*") if path != case.folder)
     left = sorted(str(path.relative_to(case.scratch)) for path in leftovers)
     where = "the folder it was given" if case.folder else "the folder for temporary files"
     assert not left, f"close leaves files in {where}: {', '.join(left[:5])}"
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    """Use a temporary folder for all temporary files."""
-    with tempfile.TemporaryDirectory(prefix="check-adapter-") as folder:
-        before, tempfile.tempdir = tempfile.tempdir, folder
-        try:
-            yield Path(folder)
-        finally:
-            tempfile.tempdir = before

@@ -36,11 +36,11 @@ def test_a_mean_does_not_lose_a_small_part_of_a_long_stream() -> None:
     assert accumulator.result() == pytest.approx(np.float64(np.float32(0.1)), rel=1e-12)
 
 
-def test_nothing_seen_is_nothing_known() -> None:
+def test_statistics_of_no_values_are_empty() -> None:
     assert all(ACCUMULATORS[kind](0).result().size == 0 for kind in ACCUMULATORS)
 
 
-def test_they_are_kept_as_builtins_and_come_back_to_the_bit() -> None:
+def test_records_of_builtins_restore_the_same_bits() -> None:
     known = {Statistic("x", "mean", 1): RNG.normal(size=5), Statistic("x", "high", -1): RNG.normal(size=7)}
     kept = to_records(known)
     assert all(type(value) in (str, int, list, bytes) for item in kept for value in item.values())

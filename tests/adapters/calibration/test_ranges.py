@@ -75,21 +75,21 @@ def test_entropy_cuts_off_far_outliers() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_entropy_keeps_an_even_distribution_whole(sign: int) -> None:
+def test_entropy_does_not_clip_an_even_distribution(sign: int) -> None:
     values = sign * np.random.default_rng(0).uniform(0, 3, 50_000)
     low, high = seen(values).ranges()["entropy"]
     assert max(-low, high) > 2.9
     assert min(-low, high) == 0
 
 
-def test_entropy_is_not_drawn_down_by_the_zeros_of_a_relu() -> None:
+def test_entropy_ignores_the_zeros_of_a_relu() -> None:
     values = np.random.default_rng(0).uniform(0, 3, 20_000).astype(np.float32)
     plain = seen(values).ranges()["entropy"]
     assert seen(np.concatenate([values, np.zeros(400_000, np.float32)])).ranges()["entropy"] == pytest.approx(plain)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_range_reaches_beyond_what_was_seen(kind: str) -> None:
+def test_no_range_exceeds_the_extremes(kind: str) -> None:
     found = seen(draw(kind)).ranges()
     low, high = found["minmax"]
     for method, (bottom, top) in found.items():
@@ -106,14 +106,14 @@ def test_the_order_of_batches_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_shows(broken: float) -> None:
+def test_nan_and_infinity_show(broken: float) -> None:
     values = draw("normal", 3 * MAX_ELEMENTS_PER_SAMPLE)
     assert seen(values).finite
     values[1] = broken  # an element that thinning leaves out
     assert not seen(draw("normal"), values).finite
 
 
-def test_empty_batches_change_nothing_and_nothing_seen_is_a_range_of_zero() -> None:
+def test_empty_batches_change_nothing_and_no_values_give_a_range_of_zero() -> None:
     values, empty = draw("normal"), np.zeros((0, 3), np.float32)
     assert seen(empty, values, empty).ranges() == seen(values).ranges()
     assert set(seen(empty).ranges().values()) == {(0.0, 0.0)}
@@ -156,7 +156,7 @@ def test_memory_does_not_grow_with_the_stream() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_tensor_takes_what_its_values_need_and_not_all_bins(kind: str) -> None:
+def test_a_tensor_stores_only_bins_that_hold_values(kind: str) -> None:
     statistics = [TensorStatistics(max_uncounted=1000) for _ in range(20)]
     assert held(statistics) == 0
     tracemalloc.start()

@@ -100,7 +100,7 @@ def test_a_history_of_another_network_is_refused(tuned: quaver.TuneResult) -> No
         quaver.recover(ONNX, tuned.history_path, 1)
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_run_resumes_where_it_stopped(tmp_path: Path) -> None:
     settings = {**SETTINGS, "strategy": "basic", "objective": "size"}
     first = quaver.fit(models.trained(2), **settings, max_trials=3, workspace=tmp_path / "run")
     calls = []
@@ -114,7 +114,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert len(calls) == len(again.trials) - 3
 
 
-def test_rules_speak_of_layers_and_operators(digits_model: Any, tmp_path: Path) -> None:
+def test_rules_can_name_layers_and_operators(digits_model: Any, tmp_path: Path) -> None:
     result = quaver.fit(
         digits_model,
         **SETTINGS,
@@ -152,7 +152,7 @@ def test_the_command_line_takes_a_keras_file(forms: dict[str, Any], tmp_path: Pa
 
 
 @pytest.mark.parametrize("order", ["onnx,keras", "keras,onnx"])
-def test_both_frameworks_live_in_one_process(order: str, tmp_path: Path) -> None:
+def test_both_frameworks_run_in_one_process(order: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(DATA)!r})\n{BOTH}", order, str(ONNX)],
         cwd=tmp_path,

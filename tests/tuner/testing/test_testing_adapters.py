@@ -441,7 +441,7 @@ def test_an_adapter_that_changes_the_users_model() -> None:
 
 
 def test_what_is_not_an_adapter() -> None:
-    with pytest.raises(AssertionError, match="open must return an Adapter"):
+    with pytest.raises(AssertionError, match="load must return an Adapter"):
         check_adapter(lambda options: "adapter", DATA)  # type: ignore[arg-type, return-value]
 
 

@@ -87,7 +87,7 @@ def test_the_contract_with_several_outputs_and_open_shapes() -> None:
         check_adapter(lambda options, content=content: LiteRTAdapter.load(content, options), data, model=content)
 
 
-def test_the_bytes_are_those_of_the_quantizers_own_front_door(case: Any) -> None:
+def test_the_bytes_equal_those_of_the_quantizers_public_interface(case: Any) -> None:
     adapter, space = case
     config = space.default_config().fallback(*space.tunable[::4])
     builder, graph = adapter._builder, adapter._graph
@@ -137,7 +137,7 @@ def test_dynamic_ops_read_float_write_float_and_need_no_calibration(float_tflite
         adapter.assemble(TuningSpace(adapter.ops()).default_config())
 
 
-def test_dynamic_ops_stand_beside_static_ones(float_tflite: Path) -> None:
+def test_dynamic_and_static_ops_mix(float_tflite: Path) -> None:
     adapter, space = models.opened(float_tflite, models.digits()[0][:64])
     mixed = space.default_config().replace(
         {name: OpConfig(INT8, mode="dynamic") for name in space.of_kind("CONV_2D")[::2]}
@@ -181,7 +181,7 @@ def test_softmax_masks_and_movement_are_no_ops() -> None:
     assert "norm0a/Rsqrt" in slow and "norm0a/moments/variance" in slow and "up0" not in slow and "head" not in slow
 
 
-def test_what_moves_values_follows_its_neighbours() -> None:
+def test_movement_follows_its_neighbours() -> None:
     x = keras.Input((4, 6, 3), name="x")
     y = layers.Conv2D(2, 1, name="after")(layers.Permute((2, 1, 3))(layers.Conv2D(4, 1, name="before")(x)))
     adapter, space = models.opened(keras.Model(x, y))
@@ -210,7 +210,7 @@ def test_a_dead_channel_keeps_its_bias() -> None:
         np.testing.assert_allclose(given, expected, atol=0.06)
 
 
-def test_a_dead_channel_is_the_same_whatever_was_built_before() -> None:
+def test_a_dead_channel_does_not_depend_on_earlier_builds() -> None:
     """Dynamic and static ops share their quantized weights, so these must not depend on who asked first."""
     dead = layers.Dense(4, name="dead")
     model = keras.Model(x := keras.Input((8,), name="x"), dead(x))
@@ -223,7 +223,7 @@ def test_a_dead_channel_is_the_same_whatever_was_built_before() -> None:
     assert built[0] == built[1]
 
 
-def test_ops_that_give_nothing_but_zero_load_all_the_same() -> None:
+def test_ops_whose_outputs_are_all_zero_load() -> None:
     x = keras.Input((6, 6, 4), name="x")
     y = layers.Conv2D(4, 1, name="conv")(x)
     zeros = [

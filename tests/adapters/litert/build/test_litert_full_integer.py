@@ -36,7 +36,7 @@ def test_inputs_and_outputs_are_in_int8_and_eval_func_gets_floats(result: quaver
     assert result.model is not None and result.model(models.digits()[2][:3]).dtype == np.float32
 
 
-def test_it_is_recovered_to_the_byte(digits_model: Any, result: quaver.TuneResult) -> None:
+def test_it_is_recovered_byte_for_byte(digits_model: Any, result: quaver.TuneResult) -> None:
     assert result.best is not None
     again = quaver.recover(digits_model, result.history_path, result.best.number)
     assert again.sha256 == result.best.model_hash

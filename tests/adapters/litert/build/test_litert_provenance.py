@@ -76,14 +76,14 @@ def test_other_tools_see_the_metadata_and_run_the_model(tuned: quaver.TuneResult
         assert all(np.array_equal(given[name], bare[name]) for name in bare)
 
 
-def test_a_file_that_another_tool_wrote_anew_keeps_the_properties(tuned: quaver.TuneResult, tmp_path: Path) -> None:
+def test_a_file_rewritten_by_another_tool_keeps_the_properties(tuned: quaver.TuneResult, tmp_path: Path) -> None:
     path = tmp_path / "rewritten.tflite"
     path.write_bytes(graphs.write(graphs.read(saved(tuned).read_bytes())))
     provenance = quaver.read_provenance(path)
     assert provenance.is_unchanged is None and provenance.scores == quaver.read_provenance(saved(tuned)).scores
 
 
-def test_a_changed_weight_is_told(tuned: quaver.TuneResult, tmp_path: Path) -> None:
+def test_a_changed_weight_is_reported(tuned: quaver.TuneResult, tmp_path: Path) -> None:
     content = bytearray(saved(tuned).read_bytes())
     assert tuned.best is not None
     weights = max(
@@ -94,7 +94,7 @@ def test_a_changed_weight_is_told(tuned: quaver.TuneResult, tmp_path: Path) -> N
     assert quaver.read_provenance(tmp_path / "changed.tflite").is_unchanged is False
 
 
-def test_metadata_of_others_stays_and_what_is_added_can_be_taken_away(float_tflite: Path) -> None:
+def test_other_metadata_stays_and_provenance_can_be_removed(float_tflite: Path) -> None:
     model = graphs.read(float_tflite.read_bytes())
     entry, buffer = schema.MetadataT(), schema.BufferT()
     entry.name, entry.buffer, buffer.data = b"TFLITE_METADATA", len(model.buffers), np.frombuffer(b"labels", np.uint8)
@@ -131,7 +131,7 @@ def test_a_model_with_data_behind_its_flatbuffer_is_saved_without_provenance(
     assert "does not say where it comes from" in caplog.text
 
 
-def test_damaged_files_are_no_trouble(tuned: quaver.TuneResult, tmp_path: Path) -> None:
+def test_damaged_provenance_is_ignored(tuned: quaver.TuneResult, tmp_path: Path) -> None:
     content = saved(tuned).read_bytes()
     rng = np.random.default_rng(0)
     path = tmp_path / "damaged.tflite"

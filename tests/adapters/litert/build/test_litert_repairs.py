@@ -85,7 +85,7 @@ def mean_error(adapter: LiteRTAdapter, config: QuantConfig) -> float:
 
 
 @pytest.mark.parametrize("which", OPS)
-def test_it_takes_out_the_mean_error_and_is_the_same_again(which: str) -> None:
+def test_bias_correction_removes_the_mean_error_and_is_deterministic(which: str) -> None:
     model = OPS[which]()
     with opened(model) as adapter, opened(model) as other:
         calibration = adapter.calibrate(one_sided(adapter))

@@ -83,7 +83,7 @@ def test_a_weight_channel_that_needs_a_scale_of_its_own_gets_the_rule_for_it() -
 
 
 @pytest.mark.parametrize("factor", [1.0, 300.0])
-def test_where_the_kernel_takes_one_scale_that_is_said_and_not_advised(factor: float) -> None:
+def test_a_kernel_with_one_scale_is_explained_without_a_rule(factor: float) -> None:
     data = np.random.default_rng(0).standard_normal((64, 4, 8, nets.CHANNELS)).astype(np.float32)
     found = diagnosed(nets.batched_product(factor), data)
     dropped = [cause for cause in found.causes if cause.kind == "per_channel_dropped"]
@@ -101,7 +101,7 @@ def test_a_weight_outlier_in_every_output_channel_goes_to_fp32() -> None:
     assert found.rules == {"second": "fp32"} and not mended(model, found).causes
 
 
-def test_an_activation_outlier_names_who_writes_and_who_reads_it() -> None:
+def test_an_activation_outlier_names_its_writer_and_readers() -> None:
     model = nets.outlying_activation()
     found = diagnosed(model)
     assert {("first", "outlier_channel"), ("second", "outlier_channel")} <= told(found)
@@ -112,7 +112,7 @@ def test_an_activation_outlier_names_who_writes_and_who_reads_it() -> None:
     assert not mended(model, found).causes
 
 
-def test_a_join_forces_its_scale_on_who_writes_into_it() -> None:
+def test_a_join_forces_its_scale_on_its_inputs() -> None:
     model = nets.joined(1e-3)
     found = diagnosed(model)
     assert told(found) == {("small", "shared_scale"), ("join", "shared_scale")}
@@ -120,7 +120,7 @@ def test_a_join_forces_its_scale_on_who_writes_into_it() -> None:
     assert found.rules == {"join": "fp32", "after": "fp32"} and not mended(model, found).causes
 
 
-def test_a_split_leaves_the_scale_of_what_went_in() -> None:
+def test_a_split_keeps_the_scale_of_its_input() -> None:
     found = diagnosed(nets.cut_apart(1e-3))
     assert ("other", "shared_scale") in told(found) and "one" not in {cause.op for cause in found.causes}
     assert any("comes through SPLIT" in cause.sentence for cause in found.causes)
@@ -140,7 +140,7 @@ def test_one_sample_that_sets_the_range_is_named() -> None:
     assert not mended(nets.chain(), found, data).causes
 
 
-def test_an_error_that_a_float_function_enlarges_is_laid_to_the_op_before_it() -> None:
+def test_an_error_amplified_by_a_float_function_is_attributed_to_the_op_before() -> None:
     found = diagnosed(nets.logarithm(10.0))
     assert told(found) == {("after", "amplified")} and "(LOG)" in found.causes[0].sentence
     assert found.rules == {"gate": "fp32"}
@@ -173,7 +173,7 @@ def test_the_ops_that_lose_by_int8_are_found(factor: float, monkeypatch: pytest.
     assert all("Change your rules: they do not allow to keep it in fp32" in str(cause) for cause in demanded.causes)
 
 
-def test_an_op_that_writes_nan_is_shown_as_that(tmp_path: Path) -> None:
+def test_an_op_that_writes_nan_is_reported(tmp_path: Path) -> None:
     found = diagnosed(nets.broken())
     assert (
         told(found) == {("after", "not_finite")}
@@ -184,7 +184,7 @@ def test_an_op_that_writes_nan_is_shown_as_that(tmp_path: Path) -> None:
     assert rows["after"]["Activation min"] == "" and rows["scores"]["Activation min"] != ""
 
 
-def test_an_op_that_no_sample_reaches_is_shown_as_that(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_op_that_no_sample_reaches_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = diagnosed(nets.never_reached())
     assert told(found) == {("rare", "no_samples")} and not found.rules
     assert "XNNPACK cannot run the model" in caplog.text
@@ -193,13 +193,13 @@ def test_an_op_that_no_sample_reaches_is_shown_as_that(tmp_path: Path, caplog: p
     assert first == {"OP name": "rare", "MSE": "", "Activation min": "", "Activation max": ""}
 
 
-def test_a_weight_without_variance_is_shown_as_that() -> None:
+def test_a_weight_without_variance_is_reported() -> None:
     row = next(row for row in diagnosed(nets.flat_weight()).weights if row.op == "second")
     assert (row.before.low, row.before.high, row.before.variance, row.before.deviation) == (0.25, 0.25, 0.0, 0.0)
     assert row.mse == pytest.approx(0, abs=1e-9) and row.after.variance == 0.0
 
 
-def test_rules_never_ask_for_what_an_op_cannot_do() -> None:
+def test_rules_never_ask_for_unsupported_choices() -> None:
     """Every rule of every cause of networks that are bad in many ways fits the ops' choices."""
     bad = [
         (models.trained(1, 3), models.digits()[0][:64], {}),
@@ -217,7 +217,7 @@ def test_rules_never_ask_for_what_an_op_cannot_do() -> None:
                 assert chosen[name].quantizable is (rule != "fp32"), (cause, name)
 
 
-def test_what_surrounds_an_op_is_known() -> None:
+def test_contexts_describe_the_surroundings_of_an_op() -> None:
     adapter, space = models.opened(models.mixed())
     contexts = adapter.inspect_quantized(space.default_config()).contexts()
     assert set(contexts) == set(space.quantizable)
@@ -244,7 +244,7 @@ def test_a_run_diagnoses_itself(digits_model: Any, tmp_path: Path) -> None:
     assert again.precisions == {name: str(pick.precision) for name, pick in result.best.config.items()}
 
 
-def test_each_sample_goes_once_through_each_model(digits_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_sample_runs_once_through_each_model(digits_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The float model, the quantized model, and each op by itself; none is kept, so that memory does not grow."""
     adapter, space = models.opened(digits_model, models.digits()[0][:40])
     counts: dict[Session, int] = {}
@@ -271,7 +271,7 @@ def test_each_sample_goes_once_through_each_model(digits_model: Any, monkeypatch
     assert found.samples == 40 != kept and whole == [40] * (2 + len(config.int8_ops))
 
 
-def test_memory_of_batches_does_not_matter_to_the_figures(digits_model: Any) -> None:
+def test_the_memory_limit_of_batches_does_not_change_the_figures(digits_model: Any) -> None:
     data = models.digits()[0][:60]
     whole = diagnosed(digits_model, data)
     parts = diagnosed(digits_model, [data[:7], data[7:8], data[8:]])

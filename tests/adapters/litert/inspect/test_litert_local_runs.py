@@ -20,7 +20,7 @@ def planted() -> Any:
     return models.opened(models.trained(1), models.digits()[0][:64])
 
 
-def test_watching_gives_what_the_layers_give(digits_model: Any) -> None:
+def test_recorded_outputs_equal_those_of_the_layers(digits_model: Any) -> None:
     import keras
 
     adapter, space = models.opened(digits_model, models.digits()[0][:64])
@@ -34,7 +34,7 @@ def test_watching_gives_what_the_layers_give(digits_model: Any) -> None:
     assert all(0 < models.relative_error(seen[name], int8[name]) < 0.01 for name in names)
 
 
-def test_the_last_op_is_watched_before_and_after(planted: Any) -> None:
+def test_the_last_op_is_recorded_in_float_and_int8(planted: Any) -> None:
     adapter, space = planted
     pair = [
         adapter.record_outputs(config, ["classes"])(adapter.probe_samples[0])["classes"]
@@ -52,7 +52,7 @@ def test_an_ops_own_error_points_at_the_culprit(planted: Any) -> None:
     assert worst == "block1_pointwise" and relative[worst] > 20 * median(relative.values())
 
 
-def test_an_ops_own_error_does_not_see_the_others(planted: Any) -> None:
+def test_an_ops_own_error_excludes_those_of_other_ops(planted: Any) -> None:
     adapter, space = planted
     together = adapter.local_errors(space.default_config())
     alone = adapter.local_errors(space.only_int8("block2_depthwise"))
@@ -76,13 +76,13 @@ def test_ops_are_timed_and_add_up(float_tflite: Path) -> None:
         assert 0.2 * median(times) < sum(seconds.values()) < 5 * median(times)
 
 
-def test_an_op_that_is_slower_in_int8_is_seen_to_be(float_tflite: Path) -> None:
+def test_an_op_that_is_slower_in_int8_measures_slower(float_tflite: Path) -> None:
     adapter, space = models.opened(models.mixed())
     fp32, int8 = adapter.op_seconds(None), adapter.op_seconds(space.configure(lambda op: models.every_int8(op)))
     assert space["swish"].choices[0] == FLOAT and int8["swish"] > fp32["swish"]
 
 
-def test_samples_are_kept_and_may_be_given_later(float_tflite: Path) -> None:
+def test_probe_samples_are_kept_and_can_be_given_later(float_tflite: Path) -> None:
     adapter, _ = models.opened(float_tflite, models.digits()[0][:40])
     other, _ = models.opened(float_tflite, models.digits()[2][:8])
     assert sum(len(feed["image"]) for feed in adapter.probe_samples) == MAX_PROBE_SAMPLES

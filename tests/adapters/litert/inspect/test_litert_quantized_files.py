@@ -61,7 +61,7 @@ def int8_operators(content: bytes) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("make", [lambda: nets.joined(1e-3), nets.outlying_activation, models.mixed])
-def test_our_own_file_gives_the_figures_of_its_configuration(make: Any, tmp_path: Path) -> None:
+def test_quavers_own_file_gives_the_figures_of_its_configuration(make: Any, tmp_path: Path) -> None:
     model = make()
     shape = (32, *model.inputs[0].shape[1:])
     data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
@@ -80,7 +80,7 @@ def test_our_own_file_gives_the_figures_of_its_configuration(make: Any, tmp_path
         assert row.local == pytest.approx(other.local, nan_ok=True)
 
 
-def test_a_file_of_tensorflows_converter_is_seen_like_ours(digits_model: Any, tmp_path: Path) -> None:
+def test_a_file_of_tensorflows_converter_is_inspected_like_ours(digits_model: Any, tmp_path: Path) -> None:
     data = models.digits()[0][:64]
     found = diagnosed(digits_model, converted(digits_model, tmp_path / "int8.tflite", data), data)
     ours = diagnosed(digits_model, None, data)
@@ -115,7 +115,7 @@ def test_a_file_with_int8_weights_alone_shows_their_error(tmp_path: Path) -> Non
     assert all(row.local["mean_squared_error"] > 0 for row in found.layers)
 
 
-def test_what_is_not_found_in_a_file_is_said(
+def test_ops_that_are_missing_from_a_file_are_reported(
     digits_model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = models.digits()[0][:32]

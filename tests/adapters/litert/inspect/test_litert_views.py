@@ -213,7 +213,7 @@ def test_the_model_statistics_and_the_error_at_the_output(case: tuple[quaver.Dia
     assert found.samples == COUNT
 
 
-def test_the_kernel_in_a_branch_is_that_of_the_whole_model() -> None:
+def test_a_local_op_runs_the_kernel_of_the_whole_model() -> None:
     """The first op reads the same in both; what it writes must be the same, value by value."""
     source = LiteRTAdapter.load(model(), AdapterOptions(threads=1))
     source.calibrate(data())

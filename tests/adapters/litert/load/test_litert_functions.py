@@ -55,7 +55,7 @@ def test_the_name_of_a_node_of_the_graph_means_the_op_it_became(result: quaver.T
 
 
 @pytest.mark.parametrize("name", ["int8.pb", "saved_model"])
-def test_no_graph_and_no_saved_model_comes_out_and_it_says_why(
+def test_saving_a_graph_or_saved_model_is_refused_with_the_reason(
     result: quaver.TuneResult, name: str, tmp_path: Path
 ) -> None:
     if name == "saved_model":
@@ -64,7 +64,7 @@ def test_no_graph_and_no_saved_model_comes_out_and_it_says_why(
         result.save(tmp_path / name)
 
 
-def test_a_mask_that_is_given_stays_float_however_far_the_softmax_is() -> None:
+def test_an_input_mask_stays_float_at_any_distance_from_the_softmax() -> None:
     rng = np.random.default_rng(0)
     weight = tf.constant(rng.normal(size=(8, 8)).astype(np.float32))
 

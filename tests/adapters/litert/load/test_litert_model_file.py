@@ -95,7 +95,7 @@ def run(script: str, *arguments: Any) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_ops_are_called_after_the_layers(digits_model: Any) -> None:
+def test_ops_are_named_after_the_layers(digits_model: Any) -> None:
     adapter = LiteRTAdapter.load(digits_model, AdapterOptions())
     assert [op.name for op in adapter.ops()] == models.LAYERS
     assert {spec.name: spec.shape for spec in adapter.inputs} == {"image": (None, 8, 8, 1)}
@@ -155,7 +155,7 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     assert models.relative_error(one, int8[0]) < 0.01 and models.relative_error(other, int8[1]) < 0.01
 
 
-def test_the_batch_may_be_of_any_size() -> None:
+def test_the_batch_can_have_any_size() -> None:
     adapter, space = models.opened(models.transformer())
     assert adapter.inputs[0].shape == (None, None)
     for model in (adapter.build(None), adapter.build(space.default_config())):
@@ -163,7 +163,7 @@ def test_the_batch_may_be_of_any_size() -> None:
             assert model(np.ones(shape, np.int32)).shape == (shape[0], 5)
 
 
-def test_a_recurrent_model_takes_samples_one_by_one_and_forgets_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recurrent_model_takes_single_samples_and_keeps_no_state(caplog: pytest.LogCaptureFixture) -> None:
     model = models.recurrent()
     adapter, space = models.opened(model)
     assert adapter.inputs[0].shape == (1, 12, 4)
@@ -175,7 +175,7 @@ def test_a_recurrent_model_takes_samples_one_by_one_and_forgets_them(caplog: pyt
         np.testing.assert_allclose(second, model(feeds[1]["steps"]), atol=0.1)
 
 
-def test_a_frozen_graph_with_named_ends(forms: dict[str, Any], tmp_path: Path) -> None:
+def test_a_frozen_graph_with_named_inputs_and_outputs(forms: dict[str, Any], tmp_path: Path) -> None:
     graph = FrozenGraph(forms["graph"], ["image:0"], ["digits_1/pool_1/Mean"])
     adapter = LiteRTAdapter.load(graph, AdapterOptions())
     assert [op.name for op in adapter.ops()] == models.LAYERS[:-1]
@@ -213,7 +213,7 @@ def test_a_signature_among_several(tmp_path: Path) -> None:
             LiteRTAdapter.load(Signature(model, "third"), AdapterOptions())
 
 
-def test_what_is_whose(forms: dict[str, Any], float_tflite: Path) -> None:
+def test_models_are_accepted_by_the_right_adapter(forms: dict[str, Any], float_tflite: Path) -> None:
     for form in forms.values():
         assert LiteRTAdapter.accepts(form)
     onnx_model = (models.WEIGHTS.parent / "digits_resnet.onnx").read_bytes()

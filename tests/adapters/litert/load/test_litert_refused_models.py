@@ -48,7 +48,7 @@ def test_weights_of_8_or_16_bits_are_refused() -> None:
     refused(halves, "float16: pass the float32 model")
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_objects_that_are_no_models_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "none.keras", r"no model at .*none\.keras")
     refused(FrozenGraph(tmp_path / "none.pb"), "no model at")
     (tmp_path / "text.tflite").write_text("not a model")
@@ -61,12 +61,12 @@ def test_what_is_no_model(tmp_path: Path) -> None:
     refused(tf.constant(1.0), "is not a model; quaver accepts a Keras model")
 
 
-def test_weights_alone_are_no_model(digits_model: Any, tmp_path: Path) -> None:
+def test_a_file_of_weights_alone_is_refused(digits_model: Any, tmp_path: Path) -> None:
     digits_model.save_weights(tmp_path / "only.weights.h5")
     refused(tmp_path / "only.weights.h5", "Keras cannot load.*weights alone")
 
 
-def test_inputs_that_are_not_known() -> None:
+def test_unknown_inputs_are_refused() -> None:
     class Own(keras.Model):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -98,7 +98,7 @@ def test_a_recurrent_saved_model_without_a_batch_size(tmp_path: Path) -> None:
     refused(tmp_path / "saved", "cannot convert.*recurrent layers need a batch of known size")
 
 
-def test_nothing_to_quantize() -> None:
+def test_a_model_without_int8_ops_is_refused() -> None:
     x = keras.Input((4,), name="x")
     refused(keras.Model(x, keras.ops.sin(x)), "nothing in the model can run in int8: it holds SIN")
 
@@ -109,7 +109,7 @@ def test_weights_in_float64_are_named() -> None:
     refused(wide, r"cannot convert.*Its weights are float64: pass the float32 model \('.*dense")
 
 
-def test_the_formats_of_others_are_refused(float_tflite: Path, tmp_path: Path) -> None:
+def test_quant_formats_of_other_adapters_are_refused(float_tflite: Path, tmp_path: Path) -> None:
     for quant_format in ("qdq", "qoperator"):
         with pytest.raises(SettingsError, match=f"unknown quant_format {quant_format!r} for litert"):
             LiteRTAdapter.load(float_tflite, AdapterOptions(quant_format=quant_format))
@@ -140,7 +140,7 @@ def test_a_repair_is_refused_by_name(float_tflite: Path, kind: str, repair: str)
             build(changed)
 
 
-def test_a_model_that_draws_random_numbers_drifts() -> None:
+def test_a_model_that_draws_random_numbers_is_refused() -> None:
     x = keras.Input((4,), name="x")
 
     class Noise(layers.Layer):  # type: ignore[misc]
@@ -176,7 +176,7 @@ def test_calibration_data_that_drives_the_model_to_infinity(digits_model: Any) -
         models.opened(digits_model, np.full((4, 8, 8, 1), np.inf, np.float32))
 
 
-def test_old_files_without_signature_or_names_are_mended(float_tflite: Path) -> None:
+def test_old_files_without_signature_or_names_are_repaired(float_tflite: Path) -> None:
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(bytearray(float_tflite.read_bytes())))
     model.signatureDefs, model.description = None, b"old"
     for code in model.operatorCodes:

@@ -82,19 +82,19 @@ def _entry(**changes: Any) -> Callable[[Any], None]:
         (_entry(name=None), r"a name in signature 'serving_default' is missing"),
     ],
 )
-def test_a_part_that_cannot_be_so_is_named(change: Callable[[Any], None], message: str) -> None:
+def test_an_invalid_part_is_named(change: Callable[[Any], None], message: str) -> None:
     model = graphs.read(SOUND)
     change(model)
     with pytest.raises(ModelError, match=message):
         LiteRTAdapter.load(graphs.write(model), AdapterOptions())
 
 
-def test_a_file_without_faults_is_taken_as_it_is() -> None:
+def test_a_file_without_faults_stays_unchanged() -> None:
     adapter = LiteRTAdapter.load(SOUND, AdapterOptions())
     assert adapter.assemble(None).SerializeToString() == SOUND
 
 
 @pytest.mark.parametrize("kept", [8, 100, 700, len(SOUND) - 1])
-def test_a_file_that_was_cut_is_refused(kept: int) -> None:
+def test_a_truncated_file_is_refused(kept: int) -> None:
     with pytest.raises(ModelError):
         LiteRTAdapter.load(SOUND[:kept], AdapterOptions())

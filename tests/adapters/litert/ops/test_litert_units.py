@@ -29,6 +29,6 @@ def test_an_lstm_is_named_and_timed_without_labels(tmp_path: Path) -> None:
     assert result.fp32_measured["threads"] == 1 and "1 thread)" in str(result)
 
 
-def test_a_network_of_ops_alone_has_nothing_to_name(digits_model: Any) -> None:
+def test_a_network_of_ops_alone_reports_nothing_unquantizable(digits_model: Any) -> None:
     adapter, _ = models.opened(digits_model, models.digits()[0][:8])
     assert {one.kind for one in adapter.unquantizable()} <= {"SOFTMAX"}

@@ -84,7 +84,7 @@ def time_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("time_is_work")
-def test_int8_stands_beside_fp32_and_ops_take_together_what_an_inference_takes(files: tuple[Path, Path]) -> None:
+def test_op_times_add_up_to_the_latency_in_int8_and_fp32(files: tuple[Path, Path]) -> None:
     found = quaver.profile(files[0], files[1], samples(), batch=2, threads=1, runs=20, warmup=3)
     rows = {row.name: row for row in found.rows}
     assert set(rows) == set(NAMES) and found.precisions == dict.fromkeys(NAMES, "int8")
@@ -138,7 +138,7 @@ def test_every_form_of_a_model_can_be_profiled(forms: dict[str, Any]) -> None:
         assert set(models.LAYERS) <= {row.name for row in found.rows}, name
 
 
-def test_a_trial_can_be_set_beside_its_model(digits_model: Any, tmp_path: Path) -> None:
+def test_a_trial_can_be_compared_with_its_model(digits_model: Any, tmp_path: Path) -> None:
     result = quaver.fit(
         digits_model, calib_dataloader=models.digits()[0][:32], eval_func=lambda model: 1.0, workspace=tmp_path,
         strategy="basic", max_trials=1, threads=1,
@@ -147,7 +147,7 @@ def test_a_trial_can_be_set_beside_its_model(digits_model: Any, tmp_path: Path) 
     assert found.precisions["block1_depthwise"] == "int8" and found.against is not None
 
 
-def test_state_and_open_shapes_do_not_disturb() -> None:
+def test_models_with_state_and_open_shapes_can_be_timed() -> None:
     recurrent = quaver.profile(models.recurrent(), runs=2, warmup=0, threads=1)
     assert {"before", "after"} <= {row.name for row in recurrent.rows} and recurrent.latency.ops > 0
     tokens = np.zeros((2, 7), np.int32)
@@ -157,7 +157,7 @@ def test_state_and_open_shapes_do_not_disturb() -> None:
 
 
 @pytest.mark.usefixtures("time_is_work")
-def test_control_flow_gets_what_the_others_leave() -> None:
+def test_control_flow_gets_the_remaining_time() -> None:
     """A loop does not run as a model of its own; its time is the rest, and not spread over the other ops."""
     import tensorflow as tf
 

@@ -37,7 +37,7 @@ def network() -> keras.Model:
 
 @needs_emulator
 @pytest.mark.parametrize("quant_format", ["float_io", "full_integer"])
-def test_sums_that_would_overflow_16_bits_are_the_same_there(tmp_path: Path, quant_format: str) -> None:
+def test_sums_beyond_16_bits_are_the_same_without_vnni(tmp_path: Path, quant_format: str) -> None:
     adapter = LiteRTAdapter.load(network(), AdapterOptions(threads=1, quant_format=quant_format))
     (spec,) = adapter.inputs
     x = np.random.default_rng(1).uniform(0.7, 1.0, (4, 10, 10, 8)).astype(np.float32)

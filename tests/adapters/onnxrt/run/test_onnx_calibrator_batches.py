@@ -16,7 +16,7 @@ from quaver.adapters.data import InputSpec
 from quaver.adapters.samples import MAX_PROBE_SAMPLES, Batching, check_batch, join_runs, timing_feed
 from quaver.demo.data import digits
 from quaver.errors import SettingsError
-from quaver.testing.comparison import equal_feeds
+from quaver.testing.adapter_case import equal_feeds
 
 f32 = np.float32
 DATA = Path(__file__).parents[3] / "data"
