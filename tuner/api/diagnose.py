@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from quaver.engine.inspection.diagnose import (
     SAMPLES,
     DiagnosisOptions,
     examine,
-    examine_alone,
+    examine_standalone,
     examine_float,
     replayable,
 )
@@ -140,7 +141,7 @@ def diagnose(
             if subject.config is None and config is not None:
                 config = space.without(abilities.ops_with_mask_values(adapter)).default_config()
             view = abilities.inspect_quantized(adapter, subject.file if config is None else config)
-            diagnosis = examine(adapter, view, config, data, diagnosis_options, observers, space)
+            diagnosis = examine(adapter, view, config, data, replace(diagnosis_options, space=space), observers)
     if workspace is not None:
         diagnosis.save(workspace)
     return diagnosis
@@ -242,9 +243,8 @@ def diagnose_quantized(
     direct = {name: TensorMetric(function) for name, function in (layer_direct_metrics or {}).items()}
     metrics = {**(layer_metrics or {}), **direct}
     float_reference = None if float_model is None else load_unmodified(expanded(float_model), threads=threads)
-    statistics = examine_alone(
-        view, calib_dataloader, samples, observers, metrics, model_metrics or {}, float_reference
-    )
+    options = DiagnosisOptions(samples, metrics, model_metrics or {})
+    statistics = examine_standalone(view, calib_dataloader, options, observers, float_reference)
     if metrics and not statistics.layers:
         raise SettingsError(
             f"{', '.join(metrics)} compare with float values, and the model has none: call `diagnose` with the float "

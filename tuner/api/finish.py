@@ -15,7 +15,7 @@ from quaver.api.result import TuneResult
 from quaver.api.result_warnings import run_warnings, skipped_measurements
 from quaver.api.setup import RunRequest
 from quaver.budget import StopReason
-from quaver.engine.inspection.best_model import note_inside
+from quaver.engine.inspection.best_model import InspectedRun, note_inside
 from quaver.engine.inspection.diagnose import diagnose_run
 from quaver.engine.inspection.output_drift import drift_of, note_drift
 from quaver.engine.observers import StageTimes
@@ -126,16 +126,11 @@ def _examine(run: Run, request: RunRequest, probe: AdapterProbe, best: Trial, di
         name = f"looking into trial {best.number}"
         with last_step(run.history, name, "the page and the report show less of it") as may_run:
             if may_run:
-                note_inside(
-                    run.adapter,
-                    run.space,
-                    best,
-                    run.history,
-                    diagnosis,
-                    request.observer,
-                    request.config.threads,
-                    probe.fatal_ops,
+                threads = request.config.threads
+                inspected = InspectedRun(
+                    run.adapter, run.space, run.history, request.observer, threads, probe.fatal_ops
                 )
+                note_inside(inspected, best, diagnosis)
     except KeyboardInterrupt:
         log.warning("interrupted while examining the best model; the result of the run is complete")
 

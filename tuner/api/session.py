@@ -207,7 +207,7 @@ class TuningRun:
     def drive(self, eval_func: EvalFunc) -> StopReason:
         """Score all trials with an eval_func, as `fit` does."""
         local = self._pool is not None and isinstance(self._pool.executor, LocalPool)
-        with self._log.here(), self._evaluating(eval_func) as executor, self._probe.beside(executor, local):
+        with self._log.here(), self._evaluating(eval_func) as executor, self._probe.measuring_with(executor, local):
             return drive(self._run, executor, self._emit, self.config.trial_timeout)
 
     def quantize(self) -> Trial:

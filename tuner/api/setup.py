@@ -30,7 +30,7 @@ from quaver.engine.executors.select import ExecutorSpec
 from quaver.engine.inspection.diagnose import replayable
 from quaver.engine.measurement_runner import OpenWorker
 from quaver.engine.observers import Observer
-from quaver.engine.probe import AdapterProbe
+from quaver.engine.probe import AdapterProbe, ProbeOptions
 from quaver.engine.run.crashes import is_fatal
 from quaver.engine.run.run import Run
 from quaver.engine.run.run_setup import RunSetup
@@ -319,10 +319,7 @@ def build_probe(request: RunRequest, search: Search, run: Run, open_worker: Open
         search.space,
         request.history,
         request.observer,
-        run.out_of_time,
-        search.cost_model,
-        cache,
-        open_worker,
+        ProbeOptions(run.out_of_time, search.cost_model, cache, open_worker),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from quaver.engine.events import MeasurementDied
 from quaver.engine.executors.base import Executor, Kind, State, Task
-from quaver.engine.measurements import OUTPUT_ERROR, Bench, Measurement, carry_out
+from quaver.engine.measurements import OP_SECONDS, OUTPUT_ERROR, Bench, Measurement, carry_out
 from quaver.engine.observers import Observer
 from quaver.engine.run.crashes import DIED, FATAL_OPS, MAX_DEATHS, fatal_key, fatal_ops, step
 from quaver.errors import QuaverError
@@ -35,6 +35,13 @@ OpenWorker = Callable[[], contextlib.AbstractContextManager[Executor]]
 
 class ProcessDied(Exception):
     """A measurement ended its process too often, so there is no result."""
+
+
+# Where int8 cannot be timed, an op counts as this fraction of its fp32 time: int8 kernels take 0.3 to 0.8 of it
+# (benchmarks/kernel_times.py).
+GUESSED_SPEED = 0.5
+# An op that ends the process when it is quantized counts as this many times the whole fp32 model: it is never chosen.
+FATAL_SLOWDOWN = 10.0
 
 
 class MeasurementRunner:
@@ -105,6 +112,20 @@ class MeasurementRunner:
         if any(self.is_fatal(config) for config in measurement.configs):
             return True
         return self._is_given_up(measurement)
+
+    def guessed_seconds(self, config: QuantConfig) -> tuple[dict[str, float], dict[str, float]]:
+        """Return seconds of each op in the float model, and a guess for the configuration."""
+        try:
+            (fp32,) = self.run(Measurement(OP_SECONDS, ()))
+        except ProcessDied:  # the runtime's profiler itself
+            fp32 = {"": 0.0} | dict.fromkeys(config, 1.0)
+        slow = FATAL_SLOWDOWN * sum(fp32.values())
+        int8 = {
+            name: GUESSED_SPEED * seconds if config[name].quantized else seconds
+            for name, seconds in fp32.items()
+            if name
+        }
+        return fp32, {"": fp32.get("", 0.0)} | int8 | dict.fromkeys(self.fatal_ops(config), slow)
 
     def is_fatal(self, config: QuantConfig) -> bool:
         """Return whether a configuration ended its process on calibration samples, or one of its ops does alone."""

@@ -1,4 +1,4 @@
-"""The probe that strategies get: an adapter, a few calibration samples, and a memory."""
+"""The probe of a run: it measures with an adapter on the probe samples, and records in the history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from quaver.engine.event_base import Stage
 from quaver.engine.events import Progressed, StageStarted, TimingsReused
 from quaver.engine.executors.base import Executor
 from quaver.engine.executors.parallel_probe import measured_beside
-from quaver.engine.measurement_runner import MeasurementRunner, OpenWorker, ProcessDied
+from quaver.engine.measurement_runner import FATAL_SLOWDOWN, MeasurementRunner, OpenWorker, ProcessDied
 from quaver.engine.measurements import (
     LOCAL_ERRORS,
     OP_SECONDS,
@@ -29,7 +29,7 @@ from quaver.engine.measurements import (
     Measurement,
 )
 from quaver.engine.observers import Observer
-from quaver.engine.timing.cache import TimingCache
+from quaver.engine.timing.cache import TimingCache, is_valid_time
 from quaver.engine.timing.cost_model import CostModel
 from quaver.engine.timing.time_model import from_dict, to_dict
 from quaver.errors import CalibrationError
@@ -38,15 +38,11 @@ from quaver.ops import QuantConfig
 from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
 from quaver.time_model import TimeModel
-from quaver.types import PlainMapping
+from quaver.types import Feed, PlainMapping
 
 # Measurements of many ops are noted this often, so that a crash loses little.
 NOTE_SECONDS = 10.0
-# Where int8 cannot be timed, an op counts as this fraction of its fp32 time: int8 kernels take .3 to .8 of it.
-GUESSED_SPEED = 0.5
-# An op that ends the process when it is quantized counts as this many times the whole fp32 model: nobody picks it.
-FATAL_SLOWDOWN = 10.0
-# Ops taken one by one are told apart on the first few of the kept samples; whole configurations differ less, on all.
+# Single ops are compared on the first few probe samples; whole configurations differ less, so on all. Judgement.
 FEW_SAMPLES = 16
 
 
@@ -54,11 +50,25 @@ class OutOfTime(Exception):
     """The timeout of the run leaves no time for a measurement. Not for strategies: it ends them."""
 
 
-class AdapterProbe(Probe):
-    """Measures with an adapter. Results are noted in the history, so that a resumed run sees the same figures.
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """The options of a probe.
 
-    Times are those of `cost`, if the model is meant for another machine, else those that `cache` has of this one.
+    Attributes:
+        out_of_time: returns True if the run has no time for another measurement.
+        cost_model: the times of another machine, if the model is meant for one.
+        cache: the times that earlier runs measured on this machine.
+        open_worker: opens a process for measurements that may end it.
     """
+
+    out_of_time: Callable[[], bool] = lambda: False
+    cost_model: CostModel | None = None
+    cache: TimingCache | None = None
+    open_worker: OpenWorker | None = None
+
+
+class AdapterProbe(Probe):
+    """Measures with an adapter. Results are recorded in the history, so that a resumed run sees the same figures."""
 
     def __init__(
         self,
@@ -66,22 +76,20 @@ class AdapterProbe(Probe):
         space: TuningSpace,
         history: History,
         observer: Observer,
-        out_of_time: Callable[[], bool] = lambda: False,
-        cost: CostModel | None = None,
-        cache: TimingCache | None = None,
-        open_worker: OpenWorker | None = None,
+        options: ProbeOptions | None = None,
     ) -> None:
+        options = options or ProbeOptions()
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
-        self._out_of_time, self._cost = out_of_time, cost
-        self._cache, self._reused = cache or TimingCache(None), False
+        self._out_of_time, self._cost = options.out_of_time, options.cost_model
+        self._cache, self._reused = options.cache or TimingCache(None), False
         self._executor: Executor | None = None
-        self._runner = MeasurementRunner(self._bench, space, history, observer, open_worker)
+        self._runner = MeasurementRunner(self._bench, space, history, observer, options.open_worker)
         self._opened_bench: Bench | None = None
         self._searching = False
 
     @contextlib.contextmanager
-    def beside(self, executor: Executor, local: bool = False) -> Iterator[None]:
-        """For a while, let workers measure output errors; a single `local` worker measures everything else, too."""
+    def measuring_with(self, executor: Executor, local: bool = False) -> Iterator[None]:
+        """Let the workers of an executor measure output errors; a single `local` one measures everything else, too."""
         self._executor = executor if executor.isolated else None
         self._runner.share(executor if local and executor.isolated and executor.jobs == 1 else None)
         try:
@@ -100,7 +108,7 @@ class AdapterProbe(Probe):
 
     @property
     def has_samples(self) -> bool:
-        # A run that was calibrated goes by what was measured then, or asks for samples.
+        # A calibrated run uses the measurements of its history, or needs samples for new ones.
         header = self._history.header
         return bool(self._adapter.probe_samples) or header is None or header.calibrated
 
@@ -110,8 +118,8 @@ class AdapterProbe(Probe):
         names = [name for name in self._space.tunable if config[name].quantized]
         alone = {name: float_model.replace({name: config[name]}) for name in names}
         keys = {name: f"{name} {config[name]}" for name in names}
-        known = self._each("sensitivity", Stage.SENSITIVITY, [(keys[name], alone[name]) for name in names], self._few)
-        return {name: known[keys[name]] for name in names}
+        errors = self._each("sensitivity", Stage.SENSITIVITY, [(keys[name], alone[name]) for name in names], self._few)
+        return {name: errors[keys[name]] for name in names}
 
     def mse(self) -> Mapping[str, float]:
         return dict(self._once("mse", Stage.LOCAL_ERRORS, self._mse)) if self.has_samples else self._by_weights()
@@ -135,27 +143,29 @@ class AdapterProbe(Probe):
 
     def latency(self) -> Mapping[str, OpTime]:
         if self._cost is not None:
-            there = self._cost.model
-            return {name: OpTime(there.fp32[name], there.quantized[name]) for name in self._space.quantizable}
+            target = self._cost.model
+            return {name: OpTime(target.fp32[name], target.quantized[name]) for name in self._space.quantizable}
 
         def measure() -> dict[str, list[float]]:
             self._samples()
             try:
                 fp32, int8 = self._runner.run(Measurement(OP_SECONDS, (self._space.default_config(),)))
             except ProcessDied:
-                fp32, int8 = self._guessed_seconds(self._space.default_config())
+                fp32, int8 = self._runner.guessed_seconds(self._space.default_config())
             return {name: [fp32[name], int8[name]] for name in self._space.quantizable}
 
         return {name: OpTime(*pair) for name, pair in self._once("latency", Stage.TIMING, measure).items()}
 
     def output_error(self, config: QuantConfig) -> float:
         key = config.fingerprint
-        return self._each("output_error", None, [(key, config)], self._all)[key]
+        return self._each("output_error", None, [(key, config)], lambda: len(self._samples()))[key]
 
     def output_errors(self, configs: Sequence[QuantConfig]) -> list[float]:
         keys = [config.fingerprint for config in configs]
-        known = self._each("output_error", None, list(dict(zip(keys, configs, strict=True)).items()), self._all)
-        return [known[key] for key in keys]
+        errors = self._each(
+            "output_error", None, list(dict(zip(keys, configs, strict=True)).items()), lambda: len(self._samples())
+        )
+        return [errors[key] for key in keys]
 
     def time_model(self, config: QuantConfig) -> TimeModel:
         if self._cost is not None:
@@ -166,7 +176,7 @@ class AdapterProbe(Probe):
             self._observer(StageStarted(Stage.TIMING))
             self._samples()
             try:
-                self._keep("time_model", {key: self._runner.run(Measurement(TIME_MODEL, (config,)))})
+                self._record("time_model", {key: self._runner.run(Measurement(TIME_MODEL, (config,)))})
             except ProcessDied:  # a guess is for this run alone
                 self._history.extend_note("probe.time_model", {key: to_dict(self._guessed_times(config))})
         return from_dict(self._history.notes["probe.time_model"][key])
@@ -177,13 +187,15 @@ class AdapterProbe(Probe):
     def speeds(self, configs: Sequence[QuantConfig]) -> list[float]:
         if self._cost is not None:
             return [self._cost.predict(config)["predicted_latency"] for config in configs]
-        known = self._times_of("speed", configs)
-        missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in known]
+        recorded = self._times_of("speed", configs)
+        missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in recorded]
         if missing:
             self._check_time()
             self._samples()
             measured = dict(zip(missing, self._runner.run_group(SPEED, missing), strict=True))
-            self._keep("speed", {config.fingerprint: speed for config, speed in measured.items() if speed is not None})
+            self._record(
+                "speed", {config.fingerprint: speed for config, speed in measured.items() if speed is not None}
+            )
             if died := {config.fingerprint: math.inf for config, speed in measured.items() if speed is None}:
                 self._history.extend_note("probe.speed", died)
                 for config in missing:
@@ -192,26 +204,26 @@ class AdapterProbe(Probe):
         return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
 
     def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> PlainMapping:
-        """What is known of the times of configurations, from this run or from an earlier one on this machine."""
-        known = self._history.notes.get(f"probe.{name}", {})
-        missing = {config.fingerprint: config for config in configs if config.fingerprint not in known}
-        found = {key: kept for key in missing if _sound(name, kept := self._cache.get(name, key), missing[key])}
-        if found:
+        """Return the recorded times, with those that an earlier run on this machine has cached."""
+        recorded = self._history.notes.get(f"probe.{name}", {})
+        missing = {config.fingerprint: config for config in configs if config.fingerprint not in recorded}
+        cached = {key: self._cache.get(name, key) for key in missing}
+        cached = {key: value for key, value in cached.items() if is_valid_time(name, value, missing[key])}
+        if cached:
             if not self._reused:
                 self._observer(TimingsReused())
                 self._reused = True
-            self._history.extend_note(f"probe.{name}", found)
-            known = self._history.notes[f"probe.{name}"]
-        return dict(known)
+            self._history.extend_note(f"probe.{name}", cached)
+            recorded = self._history.notes[f"probe.{name}"]
+        return dict(recorded)
 
-    def _keep(self, name: str, found: PlainMapping) -> None:
-        self._history.extend_note(f"probe.{name}", dict(found))
-        self._cache.put(name, found)
+    def _record(self, name: str, measured: PlainMapping) -> None:
+        self._history.extend_note(f"probe.{name}", dict(measured))
+        self._cache.put(name, measured)
 
     def size(self, config: QuantConfig) -> float:
-        known = self._history.notes.get("probe.size", {})
-        if config.fingerprint not in known:
-            whole, model = (self._adapter.assemble(one) for one in (None, config))
+        if config.fingerprint not in self._history.notes.get("probe.size", {}):
+            whole, model = (self._adapter.assemble(candidate) for candidate in (None, config))
             self._history.extend_note("probe.size", {config.fingerprint: model.size / whole.size})
         return float(self._history.notes["probe.size"][config.fingerprint])
 
@@ -266,34 +278,20 @@ class AdapterProbe(Probe):
                 return replace(
                     model, quantized={**model.quantized, **dict.fromkeys(self._runner.fatal_ops(config), slow)}
                 )
-        fp32, int8 = self._guessed_seconds(config)
+        fp32, int8 = self._runner.guessed_seconds(config)
         rest = fp32.pop("", 0.0)
         int8.pop("", None)
         return TimeModel(fp32, int8, rest)
 
-    def _guessed_seconds(self, config: QuantConfig) -> tuple[dict[str, float], dict[str, float]]:
-        """Return seconds of each op in the float model, and a guess for the configuration."""
-        try:
-            (fp32,) = self._runner.run(Measurement(OP_SECONDS, ()))
-        except ProcessDied:  # the runtime's profiler itself
-            fp32 = {"": 0.0} | dict.fromkeys(config, 1.0)
-        slow = FATAL_SLOWDOWN * sum(fp32.values())
-        int8 = {
-            name: GUESSED_SPEED * seconds if config[name].quantized else seconds
-            for name, seconds in fp32.items()
-            if name
-        }
-        return fp32, {"": fp32.get("", 0.0)} | int8 | dict.fromkeys(self._runner.fatal_ops(config), slow)
-
     def _by_weights(self) -> dict[str, float]:
-        """The error of each op's weight in the all-int8 model: what can be told of it without samples."""
+        """Return the error of each op's weight in its default choice: all that is known without samples."""
         whole = self._space.default_config()
         errors = abilities.weight_errors(self._adapter, whole)
         worst = max(errors.values(), default=0.0)
         return {name: errors.get(name, worst) for name in whole.quantized_ops}
 
     def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
-        """The error at the outputs on so many of the kept feeds; without any, the errors of weights together.
+        """Return the error at the outputs on the first `feeds()` probe samples; without samples, the errors of weights.
 
         It is infinite for a configuration that ended its process too often.
         """
@@ -315,23 +313,20 @@ class AdapterProbe(Probe):
         finally:
             self._searching = False
 
-    def _all(self) -> int:
-        return len(self._samples())
-
     def _few(self) -> int:
-        """How many of the kept feeds hold the first few samples."""
-        taken = 0
+        """Return the number of feeds that hold the first few samples."""
+        samples = 0
         for count, feed in enumerate(self._samples(), 1):
-            taken += count_samples(feed)
-            if taken >= FEW_SAMPLES:
+            samples += count_samples(feed)
+            if samples >= FEW_SAMPLES:
                 return count
-        return self._all()
+        return len(self._samples())
 
     def _check_time(self) -> None:
         if self._out_of_time():
             raise OutOfTime
 
-    def _samples(self) -> Sequence[Any]:
+    def _samples(self) -> Sequence[Feed]:
         if not self._adapter.probe_samples:
             raise CalibrationError(
                 "this strategy measures ops on calibration samples, and there are none: pass calib_dataloader, also to "
@@ -340,15 +335,15 @@ class AdapterProbe(Probe):
         return self._adapter.probe_samples
 
     def _once(self, name: str, stage: Stage, measure: Callable[[], Any]) -> Any:
-        """A measurement as a whole, from the history if it was taken before of what the rules leave now."""
-        note, meant = f"probe.{name}", self._space.default_config()
-        known = self._history.notes.get(note, {})
-        same = self._history.notes.get(f"{note}.config", meant.fingerprint) == meant.fingerprint
-        if not same or not known or any(op not in known for op in self._space.able_to_fall_back(meant)):
+        """Return a measurement of all ops, from the history if it covers the ops that the rules leave now."""
+        note, config = f"probe.{name}", self._space.default_config()
+        recorded = self._history.notes.get(note, {})
+        is_same = self._history.notes.get(f"{note}.config", config.fingerprint) == config.fingerprint
+        if not is_same or not recorded or any(op not in recorded for op in self._space.able_to_fall_back(config)):
             self._check_time()
             self._observer(StageStarted(stage))
             self._history.note(note, measure())
-            self._history.note(f"{note}.config", meant.fingerprint)
+            self._history.note(f"{note}.config", config.fingerprint)
         return self._history.notes[note]
 
     def _each(
@@ -358,10 +353,10 @@ class AdapterProbe(Probe):
         configs: Sequence[tuple[str, QuantConfig]],
         feeds: Callable[[], int],
     ) -> Mapping[str, float]:
-        """The error of each configuration at the outputs, from the history if it was measured before."""
+        """Return the error of each configuration at the outputs, from the history if it was measured before."""
         note = f"probe.{name}" if self.has_samples else f"probe.{name}.weights"
-        known: Mapping[str, float] = self._history.notes.get(note, {})
-        missing = [(key, config) for key, config in configs if key not in known]
+        recorded: Mapping[str, float] = self._history.notes.get(note, {})
+        missing = [(key, config) for key, config in configs if key not in recorded]
         fresh: dict[str, float] = {}
         noted = time.monotonic()
         try:
@@ -375,13 +370,13 @@ class AdapterProbe(Probe):
         finally:
             if fresh:
                 self._history.extend_note(note, fresh)
-        known = self._history.notes.get(note, {})
-        return known
+        recorded = self._history.notes.get(note, {})
+        return recorded
 
     def _measured(
         self, configs: Sequence[tuple[str, QuantConfig]], feeds: Callable[[], int]
     ) -> Iterator[tuple[str, float]]:
-        """The errors, as they come: side by side if there are workers, else one after another."""
+        """Yield errors as they are measured: in parallel if there are workers, else one after another."""
         if self._executor is None or not self.has_samples:
             for key, config in configs:
                 self._check_time()
@@ -397,13 +392,3 @@ class AdapterProbe(Probe):
                 self._runner.give_up(Measurement(OUTPUT_ERROR, (every[key],)))
                 self._find_fatal_ops(every[key])
             yield key, math.inf if error is None else error
-
-
-def _sound(name: str, kept: Any, config: QuantConfig) -> bool:
-    """Whether a measurement that was kept is one: the file is anybody's to write."""
-    if name == "speed":
-        return isinstance(kept, float) and 0 < kept < math.inf
-    try:
-        return 0 < from_dict(kept).predict(config) < math.inf
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return False

@@ -1,11 +1,11 @@
-"""What the best model looks like inside, noted in a history at the end of a run: what the page and the report show.
+"""Inspect the best model at the end of a run, and note it in the history for the page and the report.
 
-Notes, all of plain builtins and of bounded size:
+Notes, all builtins of bounded size:
 
-    inside.about    which trial was looked at, and on how many samples
-    inside.ops      of each op: graph, errors, ranges, histograms of weights and activations
-    inside.causes   why ops are bad, as diagnosis says it
-    inside.profile  kernels of the fp32 model beside those of the best one
+    inside.about    the inspected trial, and the number of samples
+    inside.ops      for each op: graph, errors, ranges, histograms of weights and activations
+    inside.causes   the causes of large errors, from a diagnosis
+    inside.profile  kernels of the fp32 model and of the best one
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from quaver.adapters.abilities import SupportsProfiling, require
 from quaver.adapters.data import count_samples
 from quaver.diagnosis import Diagnosis, Histograms, OpHistogram
 from quaver.diagnosis.histogram_file import from_arrays
-from quaver.engine.inspection.diagnose import DiagnosisOptions, everything_reduced, examine
+from quaver.engine.inspection.diagnose import DiagnosisOptions, everything_quantized, examine
 from quaver.engine.observers import Observer
 from quaver.history import History
 from quaver.introspection import KernelTime, OpContext, Timing
@@ -34,73 +35,88 @@ from quaver.types import Array, PlainDict, PlainMapping
 log = logging.getLogger(__name__)
 
 ABOUT, OPS, CAUSES, PROFILE = "inside.about", "inside.ops", "inside.causes", "inside.profile"
-# So many of the kept samples are looked at, if nobody asked for a diagnosis.
+# The number of probe samples to run, if the run has no diagnosis of its own. Judgement.
 SAMPLES = 8
-# Bytes for all histograms together; what a large model's would take beyond that is made coarser.
-ROOM = 4 * 2**20
-# Bins of a histogram, rows x bins of one by channel, and channels whose range is kept; fine and coarse.
+# Bytes for all histograms together: those of a large model are made coarser to fit. Judgement: a report stays small.
+HISTOGRAM_BYTES = 4 * 2**20
+# Bins of a histogram, rows x bins of one by channel, and channels with a range of their own; fine and coarse.
 FINE, COARSE = (128, (32, 64), 1024), (64, (0, 0), 64)
 FINE_BYTES = 16 * 2**10
-# Rows of a profile, and causes.
-MOST = 5000
-# What runtimes call the kernels that convert between precisions; QuantizeLinear and QUANTIZE alike.
+# The number of rows of a profile, and of causes. Judgement.
+MAX_ROWS = 5000
+# Part of the names of kernels that convert between precisions, such as QuantizeLinear and QUANTIZE.
 CONVERSIONS = ("QUANTIZE",)
-# Seconds for the inferences of one profile, and the most of them.
+# Seconds for the inferences of one profile, and their largest number. Judgement.
 PROFILE_SECONDS, PROFILE_RUNS = 1.0, 20
 
 
-def note_inside(
-    adapter: Adapter,
-    space: TuningSpace,
-    best: Trial,
-    history: History,
-    diagnosis: Diagnosis | None,
-    observer: Observer,
-    threads: int,
-    avoided: Callable[[QuantConfig], Sequence[str]] = lambda config: (),
-) -> None:
-    """Look into the best trial, with the ops reduced that tuning sent back, and note what is seen.
+@dataclass(frozen=True, slots=True)
+class InspectedRun:
+    """The run whose best model is inspected.
 
-    Ops that would end the process when they are reduced (`avoided`) stay as they are in the trial.
-
-    Nothing that fails here may cost the run: what cannot be had is missing, and the log says why. What an earlier run
-    noted of the same trial is left as it is.
+    Attributes:
+        adapter: builds the models.
+        space: the choices of all ops.
+        history: where the notes go.
+        observer: gets the events of the inspection.
+        threads: the threads of one inference; 0 is one.
+        fatal_ops: returns the ops of a configuration that would end the process if they were quantized.
     """
+
+    adapter: Adapter
+    space: TuningSpace
+    history: History
+    observer: Observer
+    threads: int
+    fatal_ops: Callable[[QuantConfig], Sequence[str]] = lambda config: ()
+
+
+def note_inside(run: InspectedRun, best: Trial, diagnosis: Diagnosis | None) -> None:
+    """Inspect the best trial, with the ops quantized that tuning sent back to fp32, and note the result.
+
+    Ops that would end the process if they were quantized stay as they are in the trial. A failure does not end the run:
+    the note is missing, and the log says why. The notes of an earlier run on the same trial are not replaced.
+
+    Args:
+        run: the run.
+        best: its best trial.
+        diagnosis: its diagnosis; without one the model is diagnosed on a few probe samples.
+    """
+    adapter, history = run.adapter, run.history
     about = {"trial": best.number, "fingerprint": best.config.fingerprint, "diagnosed": diagnosis is not None}
-    if {name: _noted(history).get(name) for name in about} == about:
+    if {name: _about(history).get(name) for name in about} == about:
         return
-    config = everything_reduced(space, best)
-    config = config.replace({name: best.config[name] for name in avoided(config)})
+    config = everything_quantized(run.space, best)
+    config = config.replace({name: best.config[name] for name in run.fatal_ops(config)})
     try:
         view = abilities.inspect_quantized(adapter, config)
-        found = diagnosis
-        if found is None and adapter.probe_samples:
-            wishes = DiagnosisOptions(samples=SAMPLES, timing=False)
-            found = examine(adapter, view, config, list(adapter.probe_samples), wishes, observer, space)
-        history.note(OPS, describe(view, found))
-        if found is not None:
-            history.note(CAUSES, causes(found))
-        history.note(ABOUT, {**about, "samples": 0 if found is None else found.samples})
+        if diagnosis is None and adapter.probe_samples:
+            options = DiagnosisOptions(SAMPLES, timing=False, space=run.space)
+            diagnosis = examine(adapter, view, config, list(adapter.probe_samples), options, run.observer)
+        history.note(OPS, describe(view, diagnosis))
+        if diagnosis is not None:
+            history.note(CAUSES, causes(diagnosis))
+        history.note(ABOUT, {**about, "samples": 0 if diagnosis is None else diagnosis.samples})
     except Exception:
-        log.warning("the best model could not be looked into; the result of the run is complete", exc_info=True)
+        log.warning("the best model could not be inspected; the result of the run is complete", exc_info=True)
     try:
-        history.note(PROFILE, _profile(adapter, best, history, threads))
+        history.note(PROFILE, _profile(adapter, best, history, run.threads))
     except Exception:
         log.info("the best model could not be profiled; the result of the run is complete", exc_info=True)
 
 
-def _noted(history: History) -> PlainMapping:
-    noted = history.notes.get(ABOUT)
-    return noted if isinstance(noted, dict) else {}
+def _about(history: History) -> PlainMapping:
+    note = history.notes.get(ABOUT)
+    return note if isinstance(note, dict) else {}
 
 
-def describe(view: ModelView, found: Diagnosis | None) -> PlainDict:
-    """A record for each op."""
+def describe(view: ModelView, diagnosis: Diagnosis | None) -> PlainDict:
+    """Return a record for each op."""
     contexts = view.contexts()
-    seen = Histograms({}, {}) if found is None else from_arrays(found.histograms)
-    layers = {} if found is None else {row.op: row for row in found.layers if row.tunable}
-    ranges = {} if found is None else {row.op: row for row in found.activations}
-    bins, rows, channels = FINE if ROOM / max(len(contexts), len(layers), 1) >= FINE_BYTES else COARSE
+    histograms = Histograms({}, {}) if diagnosis is None else from_arrays(diagnosis.histograms)
+    layers = {} if diagnosis is None else {row.op: row for row in diagnosis.layers if row.tunable}
+    ranges = {} if diagnosis is None else {row.op: row for row in diagnosis.activations}
+    bins, rows, channels = FINE if HISTOGRAM_BYTES / max(len(contexts), len(layers), 1) >= FINE_BYTES else COARSE
     records: PlainDict = {}
     for name in layers or contexts:
         record: PlainDict = _around(contexts.get(name))
@@ -109,7 +125,7 @@ def describe(view: ModelView, found: Diagnosis | None) -> PlainDict:
             record |= {"error": float(layer.error), "low": float(reach.low), "high": float(reach.high)}
             record |= {"sqnr": float(layer.local.get("sqnr", float("nan")))}
             record |= {"running": float(layer.cumulative.get("sqnr", float("nan")))}
-        for kind, bars in (("activation", seen.activations.get(name)), ("weight", seen.weights.get(name))):
+        for kind, bars in (("activation", histograms.activations.get(name)), ("weight", histograms.weights.get(name))):
             if bars is not None and np.isfinite(bars.edges).all():
                 record[kind] = _histogram(bars, bins, rows, channels)
         records[name] = record
@@ -129,7 +145,7 @@ def _around(context: OpContext | None) -> PlainDict:
 
 
 def _histogram(bars: OpHistogram, bins: int, rows: tuple[int, int], channels: int) -> PlainDict:
-    """A histogram in few bytes: counts as uint32, ranges of channels as float32, rows of channels as 0..255."""
+    """Return a histogram in few bytes: counts as uint32, ranges of channels as float32, rows of channels as 0..255."""
     table = np.atleast_2d(bars.counts).astype(np.float64)
     record: PlainDict = {
         "low": float(bars.edges[0]),
@@ -154,12 +170,12 @@ def _histogram(bars: OpHistogram, bins: int, rows: tuple[int, int], channels: in
 
 
 def _fewer(counts: Array, bins: int) -> Array:
-    """The same counts in fewer bins, if their number can be divided so."""
+    """Return the counts in fewer bins, if the number of bins is a multiple of that."""
     return counts.reshape(bins, -1).sum(axis=1) if len(counts) > bins and len(counts) % bins == 0 else counts
 
 
-def causes(found: Diagnosis) -> list[PlainDict]:
-    """Causes as builtins; rules as the text to paste, and what they are in JSON."""
+def causes(diagnosis: Diagnosis) -> list[PlainDict]:
+    """Return causes as builtins; rules both as text to paste and as JSON."""
     return [
         {
             "op": cause.op,
@@ -169,12 +185,12 @@ def causes(found: Diagnosis) -> list[PlainDict]:
             "paste": cause.paste,
             "rules": json.dumps(dict(cause.rules), ensure_ascii=False),
         }
-        for cause in found.causes[:MOST]
+        for cause in diagnosis.causes[:MAX_ROWS]
     ]
 
 
 def _profile(adapter: Adapter, best: Trial, history: History, threads: int) -> PlainDict:
-    """Kernels of both models as builtins; conversions between precisions stand for themselves."""
+    """Return the kernels of both models as builtins; conversions between precisions have rows of their own."""
     base = history.baseline
     usual = 1e-3 * (base.measured.get("latency_ms", 50.0) if base is not None else 50.0)
     runs = max(3, min(PROFILE_RUNS, int(PROFILE_SECONDS / max(usual, 1e-6))))
@@ -185,7 +201,7 @@ def _profile(adapter: Adapter, best: Trial, history: History, threads: int) -> P
         for config in (None, best.config)
     )
     sides = _by_op(fp32), _by_op(other)
-    rows: list[list[Any]] = [
+    rows: list[Any] = [
         [name, converts, *sides[0].get((name, converts), ("", 0.0)), *sides[1].get((name, converts), ("", 0.0))]
         for name, converts in dict.fromkeys([*sides[0], *sides[1]])
     ]
@@ -195,12 +211,12 @@ def _profile(adapter: Adapter, best: Trial, history: History, threads: int) -> P
         "how": fp32.how,
         "fp32": _whole(fp32),
         "best": _whole(other),
-        "rows": rows[:MOST],
+        "rows": rows[:MAX_ROWS],
     }
 
 
 def _by_op(timing: Timing) -> dict[tuple[str, bool], tuple[str, float]]:
-    """Kernels and seconds by op, or by their own name if they belong to none, and whether they convert."""
+    """Return kernels and seconds by op (or by kernel if it belongs to none) and by True if they are conversions."""
     grouped: dict[tuple[str, bool], list[KernelTime]] = {}
     for kernel in timing.kernels:
         converts = any(word in kernel.kernel.upper() for word in CONVERSIONS)

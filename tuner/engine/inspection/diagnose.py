@@ -1,4 +1,4 @@
-"""Drives an adapter for diagnosis: batches of bounded size through the float and the quantized model, side by side."""
+"""Run the float and the quantized model on batches of bounded size for a diagnosis."""
 
 from __future__ import annotations
 
@@ -27,37 +27,39 @@ from quaver.introspection import LocalRun, OpContext, QuantizedRun
 from quaver.ops import DETAILS, FLOAT, QuantConfig
 from quaver.space import TuningSpace
 from quaver.trial import Trial
-from quaver.types import Array, Feed, PlainMapping
+from quaver.types import Array, CalibrationData, Feed, PlainMapping
 
 log = logging.getLogger(__name__)
 
-# All tensors of one batch are held at once; batches are cut and joined so that they take about this much.
-HELD_BYTES = 96 * 2**20
-# So many samples tell enough, unless the user asks for more.
+# All tensors of one batch are in memory at once; batches are cut and joined so that they take about this much.
+BATCH_BYTES = 96 * 2**20
+# The number of samples unless the user sets another. Judgement: errors of ops change little with more.
 SAMPLES = 128
-# How often ops are timed in each precision; a verdict must hold every time.
-ROUNDS = 2
+# How often ops are timed in each precision; a cause must hold every time. Judgement.
+TIMING_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisOptions:
-    """What the user wants to know.
+    """The options of a diagnosis.
 
     Attributes:
-        samples: how many samples to use at most.
+        samples: the largest number of samples to use; None uses all.
         layer_metrics: functions of the differences (quantized minus float) of an op's output.
         model_metrics: functions of the outputs of the float and of the quantized model, called for each sample.
-        timing: whether to time the ops.
+        timing: True to time the ops.
+        space: advice stays within it: what the user's rules leave; None is all that the framework offers.
     """
 
     samples: int | None = SAMPLES
     layer_metrics: PlainMapping = field(default_factory=dict)
     model_metrics: PlainMapping = field(default_factory=dict)
     timing: bool = True
+    space: TuningSpace | None = None
 
 
 class Replayed:
-    """A generator that can be gone through again: what was read of it is kept."""
+    """A generator that can be iterated again: it stores what was read."""
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source, self._read = source, list[Any]()
@@ -69,10 +71,10 @@ class Replayed:
             yield batch
 
 
-def replayable(data: Any) -> Any:
-    """Data that can be gone through again: a generator cannot, a list, an array, a function or a dataloader can.
+def replayable(data: CalibrationData) -> CalibrationData:
+    """Return data that can be iterated again: a generator is wrapped, all else is returned as it is.
 
-    An iterator with `reset` is rewound by those who read it.
+    An iterator with `reset` is rewound by its readers.
     """
     return Replayed(data) if isinstance(data, Iterator) and not hasattr(data, "reset") else data
 
@@ -81,42 +83,46 @@ def examine(
     adapter: Adapter,
     view: ModelView,
     config: QuantConfig | None,
-    data: Any,
-    wishes: DiagnosisOptions,
+    data: CalibrationData | None,
+    options: DiagnosisOptions,
     observer: Observer,
-    space: TuningSpace | None = None,
 ) -> Diagnosis:
-    """Diagnose one quantized model on `data`, or on the samples that the adapter keeps.
+    """Diagnose one quantized model.
 
-    What is advised lies in `space`, which holds what the user's rules leave; None is all that the framework offers.
+    Args:
+        adapter: the adapter of the float model.
+        view: the inside of the quantized model.
+        config: its configuration; None if it is not known.
+        data: the samples; None takes the probe samples of the adapter.
+        options: the options of the user.
+        observer: gets the events.
     """
     ops = adapter.ops()
     names = [op.name for op in ops]
-    contexts = view.contexts() or _bare(names)
+    contexts = view.contexts() or _empty_contexts(names)
     others = view.others()
     around = {name: other.context for name, other in others.items()}
-    recorder = Recorder(contexts, wishes.layer_metrics, wishes.model_metrics, around)
+    recorder = Recorder(contexts, options.layer_metrics, options.model_metrics, around)
     observer(StageStarted(Stage.DIAGNOSING))
-    stream: Iterable[Feed] = adapter.probe_samples if data is None else feeds(data, adapter.inputs, wishes.samples)
+    stream: Iterable[Feed] = adapter.probe_samples if data is None else feeds(data, adapter.inputs, options.samples)
     dynamic = config is not None and any(pick.mode == "dynamic" for pick in config.values())
-    _record(
-        Batches(adapter.inputs, as_given=dynamic), view, [*names, *others], stream, recorder, wishes.samples, observer
-    )
-    seconds = _seconds(adapter, view, observer) if wishes.timing else ((), ())
-    left = TuningSpace(ops) if space is None else space
+    batches = Batches(adapter.inputs, keep_batches=dynamic)
+    _record(_Recording(view, [*names, *others], recorder, options.samples), batches, stream, observer)
+    seconds = _seconds(adapter, view, observer) if options.timing else ((), ())
+    space = TuningSpace(ops) if options.space is None else options.space
     errors = {name: recorder.ops[name].error for name in names}
-    model = DiagnosedModel(ops, left, view.precisions, contexts, config, others)
+    model = DiagnosedModel(ops, space, view.precisions, contexts, config, others)
     measurements = Measurements(
         recorder,
         view.weights(),
         *seconds,
-        repair_errors=repaired_errors(adapter, left, config) or {},
-        mode_errors=mode_errors(adapter, left, config, contexts, errors) or {},
+        repair_errors=repaired_errors(adapter, space, config) or {},
+        mode_errors=mode_errors(adapter, space, config, contexts, errors) or {},
     )
     return make_diagnosis(model, measurements)
 
 
-def examine_float(adapter: Adapter, data: Any, wishes: DiagnosisOptions, observer: Observer) -> Diagnosis:
+def examine_float(adapter: Adapter, data: CalibrationData, options: DiagnosisOptions, observer: Observer) -> Diagnosis:
     """Diagnose the float model alone, to see where it goes wrong."""
     config = QuantConfig((op.name, FLOAT) for op in adapter.ops())
     return examine(
@@ -124,36 +130,40 @@ def examine_float(adapter: Adapter, data: Any, wishes: DiagnosisOptions, observe
         abilities.inspect_quantized(adapter, config),
         config,
         data,
-        DiagnosisOptions(wishes.samples, timing=False),
+        DiagnosisOptions(options.samples, timing=False),
         observer,
     )
 
 
 def diagnose_run(
-    adapter: Adapter, space: TuningSpace, best: Trial | None, data: Any, folder: Path, observer: Observer
+    adapter: Adapter,
+    space: TuningSpace,
+    best: Trial | None,
+    data: CalibrationData | None,
+    folder: Path,
+    observer: Observer,
 ) -> Diagnosis | None:
-    """Diagnose at the end of a run, and write the tables into its folder. A failure here does not cost the run.
+    """Diagnose at the end of a run, and write the tables into its folder. A failure does not end the run.
 
-    Looked at is the best trial, but with the ops reduced that tuning sent back: why had they to go?
+    The best trial is diagnosed with the ops quantized that tuning sent back to fp32, to explain why it did.
     """
-    config = everything_reduced(space, best)
+    config = everything_quantized(space, best)
     try:
-        found = examine(
-            adapter, abilities.inspect_quantized(adapter, config), config, data, DiagnosisOptions(), observer, space
-        )
-        found.save(folder)
+        options = DiagnosisOptions(space=space)
+        diagnosis = examine(adapter, abilities.inspect_quantized(adapter, config), config, data, options, observer)
+        diagnosis.save(folder)
     except KeyboardInterrupt:
         log.warning("interrupted while diagnosing; the result of the run is complete")
         return None
     except Exception:
         log.warning("diagnosis failed; the result of the run is complete", exc_info=True)
         return None
-    observer(Diagnosed(found))
-    return found
+    observer(Diagnosed(diagnosis))
+    return diagnosis
 
 
-def everything_reduced(space: TuningSpace, best: Trial | None) -> QuantConfig:
-    """A trial's way of quantizing for all ops, also those that it runs in fp32."""
+def everything_quantized(space: TuningSpace, best: Trial | None) -> QuantConfig:
+    """Return a configuration with all ops quantized as the trial quantizes most of its ops."""
     if best is None:
         return space.default_config()
     chosen = [best.config[name] for name in best.config.quantized_ops]
@@ -162,21 +172,24 @@ def everything_reduced(space: TuningSpace, best: Trial | None) -> QuantConfig:
     return space.default_config(**wanted).replace({name: best.config[name] for name in best.config.quantized_ops})
 
 
-def _bare(names: Sequence[str]) -> Mapping[str, OpContext]:
-    """What is known of ops by an adapter that tells nothing."""
+def _empty_contexts(names: Sequence[str]) -> Mapping[str, OpContext]:
+    """Return contexts for an adapter that describes none."""
     return {name: OpContext(name, name) for name in names}
 
 
-def _record(
-    batches: Batches,
-    view: ModelView,
-    names: Sequence[str],
-    stream: Iterable[Feed],
-    recorder: Recorder,
-    limit: int | None,
-    observer: Observer,
-) -> None:
-    local, quantized = view.local(names, recorder.wanted), view.quantized(names)
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """What is recorded: tensors of these ops, by this recorder, on at most `limit` samples."""
+
+    view: ModelView
+    names: Sequence[str]
+    recorder: Recorder
+    limit: int | None
+
+
+def _record(recording: _Recording, batches: Batches, stream: Iterable[Feed], observer: Observer) -> None:
+    recorder, names = recording.recorder, recording.names
+    local, quantized = recording.view.local(names, recorder.wanted), recording.view.quantized(names)
     for feed in batches.cut(stream):
         count = count_samples(feed)
         try:
@@ -185,15 +198,15 @@ def _record(
             if batches.refuse():
                 continue
             raise CalibrationError(f"the model fails on a batch of {count} sample(s): {error}") from error
-        batches.sample_bytes = batches.sample_bytes or max(_held(*runs) / count, 1.0)
+        batches.sample_bytes = batches.sample_bytes or max(_bytes_of(*runs) / count, 1.0)
         recorder.add(*runs, count)
-        del runs  # or there would be two batches of them
-        observer(Progressed(Stage.DIAGNOSING, recorder.samples, limit))
+        del runs  # otherwise two batches would be in memory
+        observer(Progressed(Stage.DIAGNOSING, recorder.samples, recording.limit))
     if not recorder.samples:
         raise CalibrationError("the data to diagnose on gave no samples; pass a list, an array or a new generator")
 
 
-def _held(local: LocalRun, quantized: QuantizedRun) -> int:
+def _bytes_of(local: LocalRun, quantized: QuantizedRun) -> int:
     arrays: list[Array | QuantizedTensor | None] = [array for pair in local.ops.values() for array in pair]
     arrays += [*local.tensors.values(), *quantized.ops.values(), *local.outputs, *quantized.outputs]
     return sum(array.nbytes for array in arrays if array is not None)
@@ -202,12 +215,12 @@ def _held(local: LocalRun, quantized: QuantizedRun) -> int:
 def _seconds(
     adapter: Adapter, view: ModelView, observer: Observer
 ) -> tuple[Sequence[Mapping[str, float]], Sequence[Mapping[str, float]]]:
-    """Seconds of each op in fp32 and in the quantized model, in turns. Without them there is just one cause less."""
+    """Return the seconds of each op in fp32 and quantized, interleaved. If timing fails, only one cause is missing."""
     if not adapter.probe_samples:
         return (), ()
     observer(StageStarted(Stage.TIMING))
     try:
-        rounds = [(adapter.op_seconds(None), view.seconds()) for _ in range(ROUNDS)]
+        rounds = [(adapter.op_seconds(None), view.seconds()) for _ in range(TIMING_ROUNDS)]
     except Exception:
         log.warning("ops cannot be timed", exc_info=True)
         return (), ()
@@ -215,26 +228,26 @@ def _seconds(
 
 
 class Batches:
-    """Cuts and joins feeds so that all tensors of one run take about `HELD_BYTES`.
+    """Cuts and joins feeds so that all tensors of one run take about `BATCH_BYTES`.
 
-    The first sample goes alone, to see how large they are; whoever runs it sets `sample_bytes`. A model that fixes its
-    batch, or refuses a batch of one, gets the feeds as they come; so does one whose ranges depend on the batch.
+    The first sample is run alone, to learn how large its tensors are; the caller sets `sample_bytes`. A model that has
+    a fixed batch, or refuses a batch of one, gets the feeds unchanged; so does one whose ranges depend on the batch.
     """
 
-    def __init__(self, inputs: Sequence[InputSpec], as_given: bool = False) -> None:
+    def __init__(self, inputs: Sequence[InputSpec], keep_batches: bool = False) -> None:
         self.sample_bytes = 0.0
-        self._open = has_open_batch(inputs) and not as_given
+        self._open = has_open_batch(inputs) and not keep_batches
         self._alone = self._refused = False
 
     def refuse(self) -> bool:
-        """The batch could not be run. Returns whether it comes again in another size."""
+        """Report that the batch could not be run. Return True if it comes again in another size."""
         again, self._alone, self._refused = self._alone, False, self._alone
         return again
 
     def cut(self, stream: Iterable[Feed]) -> Iterator[Feed]:
-        """The same samples in other batches."""
+        """Yield the samples in other batches."""
         waiting: list[Feed] = []
-        held = 0
+        count = 0
         for feed in stream:
             if self._open and not self.sample_bytes and count_samples(feed) > 1:
                 self._alone = True
@@ -247,66 +260,66 @@ class Batches:
             if not self._open or not self.sample_bytes:
                 yield feed
                 continue
-            if waiting and not _fit(waiting[0], feed):
-                yield from split(_joined(waiting), self._room)
-                waiting, held = [], 0
+            if waiting and not _can_join(waiting[0], feed):
+                yield from split(_joined(waiting), self._batch_size)
+                waiting, count = [], 0
             waiting.append(feed)
-            held += count_samples(feed)
-            if held >= self._room:
-                *full, rest = split(_joined(waiting), self._room)
+            count += count_samples(feed)
+            if count >= self._batch_size:
+                *full, remainder = split(_joined(waiting), self._batch_size)
                 yield from full
-                waiting, held = [rest], count_samples(rest)
+                waiting, count = [remainder], count_samples(remainder)
         if waiting:
-            yield from split(_joined(waiting), self._room)
+            yield from split(_joined(waiting), self._batch_size)
 
     @property
-    def _room(self) -> int:
-        return max(1, int(HELD_BYTES / self.sample_bytes))
+    def _batch_size(self) -> int:
+        return max(1, int(BATCH_BYTES / self.sample_bytes))
 
 
 def _joined(feeds: Sequence[Feed]) -> Feed:
-    """Feeds that belong together as one."""
+    """Return feeds joined into one."""
     if len(feeds) == 1:
         return feeds[0]
     return {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
 
 
-def _fit(one: Feed, other: Feed) -> bool:
-    """Whether two feeds can be joined: all their arrays have the batch axis, and agree in the others."""
-    batched = all(array.ndim and len(array) == count_samples(feed) for feed in (one, other) for array in feed.values())
-    return batched and all(one[name].shape[1:] == other[name].shape[1:] for name in one)
+def _can_join(first: Feed, second: Feed) -> bool:
+    """Return True if all arrays of two feeds have the batch axis, and agree in all others."""
+    batched = all(
+        array.ndim and len(array) == count_samples(feed) for feed in (first, second) for array in feed.values()
+    )
+    return batched and all(first[name].shape[1:] == second[name].shape[1:] for name in first)
 
 
-def examine_alone(
+def examine_standalone(
     view: StandaloneView,
-    data: Any,
-    limit: int | None,
+    data: CalibrationData,
+    options: DiagnosisOptions,
     observer: Observer,
-    metrics: PlainMapping,
-    model_metrics: PlainMapping,
-    beside: Model | None = None,
+    float_model: Model | None = None,
 ) -> QuantizedStatistics:
-    """The statistics of a quantized model on `data`; batches are run as they come.
+    """Return the statistics of a quantized model on `data`; batches are run unchanged.
 
-    `model_metrics` compare its outputs with those of the float model `beside`.
+    The model metrics of `options` compare its outputs with those of the float model.
     """
     if not view.ops:
         raise ModelError("no tensor of the model is in integers with a scale: is it the quantized model?")
     observer(StageStarted(Stage.DIAGNOSING))
-    recorder = QuantizedOnlyRecorder(tuple(view.ops), metrics, model_metrics)
-    for feed in feeds(data, view.inputs, limit):
+    recorder = QuantizedOnlyRecorder(tuple(view.ops), options.layer_metrics, options.model_metrics)
+    for feed in feeds(data, view.inputs, options.samples):
         try:
-            seen = view.run(feed)
-            real = None if beside is None else as_list(beside.run(feed))
+            run = view.run(feed)
+            real = None if float_model is None else as_list(float_model.run(feed))
         except Exception as error:
             raise CalibrationError(f"the model fails on a batch of {count_samples(feed)} sample(s): {error}") from error
-        recorder.add(seen.ops, count_samples(feed))
+        recorder.add(run.ops, count_samples(feed))
         if real is not None:
-            recorder.model.add(real, seen.outputs, count_samples(feed))
-        observer(Progressed(Stage.DIAGNOSING, recorder.samples, limit))
+            recorder.model.add(real, run.outputs, count_samples(feed))
+        observer(Progressed(Stage.DIAGNOSING, recorder.samples, options.samples))
     if not recorder.samples:
-        raise CalibrationError("the data to look at gave no samples; pass a list, an array or a new generator")
-    weights = (found for found in view.weights() if 8 * found[1].values.dtype.itemsize <= MAX_COUNTED_BITS)
+        raise CalibrationError("the data to diagnose on gave no samples; pass a list, an array or a new generator")
+    weights = (pair for pair in view.weights() if 8 * pair[1].values.dtype.itemsize <= MAX_COUNTED_BITS)
     return QuantizedStatistics(
         recorder.samples,
         tuple(recorder.tensors()),

@@ -1,9 +1,9 @@
-"""How far the outputs of a configuration are from those of the float model."""
+"""The error of a configuration at the outputs of the model, compared with the float model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,17 @@ from quaver.adapters import Adapter
 from quaver.ops import QuantConfig
 from quaver.types import Feed
 
-Outputs = list[NDArray[np.float64]]
+Outputs: TypeAlias = list[NDArray[np.float64]]
+"""The numeric outputs of one feed."""
 
 
 class OutputErrors:
-    """Errors at the outputs on a few feeds; those of the float model are kept.
+    """Computes errors at the outputs on a few feeds; the outputs of the float model are computed once.
 
     Args:
-        adapter: builds and runs.
-        last: the op to look at where no output is made of numbers.
-        feeds: what to run.
+        adapter: builds the models.
+        last: the op whose output counts if no output of the model is numeric.
+        feeds: the inputs.
     """
 
     def __init__(self, adapter: Adapter, last: str, feeds: Sequence[Feed]) -> None:
@@ -29,13 +30,13 @@ class OutputErrors:
         self._reference: list[Outputs] | None = None
 
     def error(self, config: QuantConfig, count: int) -> float:
-        """The relative error on the first `count` feeds."""
+        """Return the relative error on the first `count` feeds."""
         if self._reference is None:
             self._reference = self._run(None, len(self._feeds))
         return relative_error(self._reference[:count], self._run(config, count))
 
     def _run(self, config: QuantConfig | None, count: int) -> list[Outputs]:
-        """The outputs of a configuration on so many feeds; where none is made of numbers, those of its last op."""
+        """Return the outputs of a configuration on the first `count` feeds; those of its last op if none is numeric."""
         model = self._adapter.assemble(config)
         results = [as_outputs(model.run(feed)) for feed in self._feeds[:count]]
         model.close()
@@ -45,21 +46,21 @@ class OutputErrors:
         return [as_outputs(watch(feed)[self._last]) for feed in self._feeds[:count]]
 
 
-def as_outputs(result: Any) -> Outputs:
-    """The numbers that a model gave, as a list of float arrays: texts, maps and sequences are left out."""
+def as_outputs(result: object) -> Outputs:
+    """Return the numeric outputs of a model as float arrays; texts, maps and sequences are left out."""
     arrays = [np.asarray(part) for part in (result if isinstance(result, list) else [result]) if is_array(part)]
     return [array.astype(np.float64) for array in arrays if array.dtype.kind in "fiub"]
 
 
-def is_array(part: Any) -> bool:
-    """Return whether a part of a model's output is an array, and not a text, a map or a sequence."""
+def is_array(part: object) -> bool:
+    """Return True if a part of a model's output is an array, not a text, a map or a sequence."""
     return isinstance(part, np.ndarray | np.generic) or hasattr(part, "__array__")
 
 
 def relative_error(reference: list[Outputs], other: list[Outputs]) -> float:
-    """Squared error over squared signal, summed over samples and averaged over outputs; inf if not finite.
+    """Return squared error over squared signal, summed over samples and averaged over outputs; inf if not finite.
 
-    An output whose shape differs (other boxes were found) is as wrong as can be.
+    An output whose shape differs, such as other boxes of a detector, counts as completely wrong.
     """
     errors = []
     for index in range(len(reference[0])):
@@ -80,7 +81,7 @@ def same_top1(reference: list[Outputs], other: list[Outputs]) -> float | None:
     return float(np.mean(np.concatenate(same)))
 
 
-def _noise(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    if one.shape != other.shape:
-        return max(float(np.sum(np.square(one))), float(np.sum(np.square(other))), 1.0)
-    return float(np.sum(np.square(one - other)))
+def _noise(expected: NDArray[np.float64], actual: NDArray[np.float64]) -> float:
+    if expected.shape != actual.shape:
+        return max(float(np.sum(np.square(expected))), float(np.sum(np.square(actual))), 1.0)
+    return float(np.sum(np.square(expected - actual)))

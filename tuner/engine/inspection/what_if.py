@@ -1,4 +1,4 @@
-"""What other modes would do to the error of ops by themselves: a pass over the kept samples for each mode."""
+"""Measure the errors that ops would have in other modes and with repairs: a pass over the probe samples for each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from quaver.space import TuningSpace
 
 log = logging.getLogger(__name__)
 
-# Ops with a smaller error of their own are healthy: no other mode is tried for them.
-LEAST = 0.01
+# Ops with a smaller error of their own are healthy: no other mode is tried for them. Judgement.
+MIN_ERROR = 0.01
 
 
 def mode_errors(
@@ -28,52 +28,52 @@ def mode_errors(
     contexts: Mapping[str, OpContext],
     errors: Mapping[str, float],
 ) -> dict[str, dict[str, float]] | None:
-    """By mode the error of each op that could run so, and under an empty name that which it has.
+    """Return, by mode, the error of each op that could run in it, and under "" its error now.
 
-    Only ops whose error in `errors` is large are tried, so that a healthy model costs nothing. None if there are none.
-    A failure costs a diagnosis just this.
+    Only ops whose error in `errors` is large are tried, so that a healthy model costs nothing. None if there are none,
+    or if measuring fails: the diagnosis then lacks only this.
     """
-    able = [op for op in space.ops if config is not None and config[op.name].calibrated and errors[op.name] > LEAST]
+    able = [op for op in space.ops if config is not None and config[op.name].calibrated and errors[op.name] > MIN_ERROR]
     offered = {op.name: op for op in adapter.ops()}
-    others = {op.name: found for op in able if (found := _others(op, offered[op.name]))}
+    others = {op.name: choices for op in able if (choices := _others(op, offered[op.name]))}
     if config is None or not others or not adapter.probe_samples:
         return None
     picks = {"": {name: config[name] for name in others}}
     for mode in MODES[1:]:
-        picks[mode] = {name: found[mode] for name, found in others.items() if mode in found}
+        picks[mode] = {name: choices[mode] for name, choices in others.items() if mode in choices}
     try:
-        return {mode: _errors(adapter, config, given, contexts) for mode, given in picks.items() if given}
+        return {mode: _errors(adapter, config, by_op, contexts) for mode, by_op in picks.items() if by_op}
     except Exception:
-        log.warning("what other modes would bring cannot be told", exc_info=True)
+        log.warning("the errors in other modes could not be measured", exc_info=True)
         return None
 
 
 def _others(op: Op, offered: Op) -> dict[str, OpConfig]:
-    """The first choice of each other mode that the rules leave an op.
+    """Return the first choice of each other mode that the rules leave an op.
 
-    What the framework offers behind fp32 is slower than that, and nothing to advise.
+    Choices that the framework lists behind fp32 are slower than fp32, and no advice.
     """
-    paying = offered.choices[: offered.choices.index(FLOAT)]
-    found: dict[str, OpConfig] = {}
+    faster = offered.choices[: offered.choices.index(FLOAT)]
+    by_mode: dict[str, OpConfig] = {}
     for choice in op.choices:
-        if choice.quantized and not choice.calibrated and choice in paying:
-            found.setdefault(choice.mode, choice)
-    return found
+        if choice.quantized and not choice.calibrated and choice in faster:
+            by_mode.setdefault(choice.mode, choice)
+    return by_mode
 
 
 def _errors(
-    adapter: Adapter, config: QuantConfig, given: Mapping[str, OpConfig], contexts: Mapping[str, OpContext]
+    adapter: Adapter, config: QuantConfig, choices: Mapping[str, OpConfig], contexts: Mapping[str, OpContext]
 ) -> dict[str, float]:
-    """The error of ops that run so, measured as that in the table is.
+    """Return the error of ops in these choices, measured as in the table of a diagnosis.
 
-    In another mode an op writes float. Where others read that in integers they round it as before, which counts.
+    In another mode an op writes float. Readers in integers round it as before, and that rounding counts.
     """
-    alone = QuantConfig((name, replace(given[name], repairs=()) if name in given else FLOAT) for name in config)
-    run = abilities.inspect_quantized(adapter, alone).local(list(given), ())
-    records = {name: OpRecord(contexts[name], None, {}) for name in given}
+    alone = QuantConfig((name, replace(choices[name], repairs=()) if name in choices else FLOAT) for name in config)
+    run = abilities.inspect_quantized(adapter, alone).local(list(choices), ())
+    records = {name: OpRecord(contexts[name], None, {}) for name in choices}
     read = readers(contexts)
-    rounded = {name: contexts[name].writes for name in given if read.get(name)}
-    seen = 0
+    rounded = {name: contexts[name].writes for name in choices if read.get(name)}
+    count = 0
     for feed in adapter.probe_samples[
         : -(-len(adapter.probe_samples) // 2)
     ]:  # an op's own error hardly depends on which samples it sees
@@ -81,34 +81,34 @@ def _errors(
             scale = None if isinstance(after, QuantizedTensor) else rounded.get(name)
             if after is not None and scale is not None:
                 after = quantized(as_float(after), scale.parameters)
-            records[name].add(before, after, None, count_samples(feed), seen)
-        seen += count_samples(feed)
+            records[name].add(before, after, None, count_samples(feed), count)
+        count += count_samples(feed)
     return {name: record.error for name, record in records.items()}
 
 
 def repaired_errors(
     adapter: Adapter, space: TuningSpace, config: QuantConfig | None
 ) -> dict[str, dict[str, float]] | None:
-    """By repair the error of each op that could be given it, and under an empty name that without.
+    """Return, by repair, the error of each op that could have it, and under "" its error without repairs.
 
-    None if there is nothing to repair. A failure costs a diagnosis just this.
+    None if there is nothing to repair, or if measuring fails: the diagnosis then lacks only this.
     """
     able = [op for op in space.ops if config is not None and op.repairs and config[op.name].quantized]
     if config is None or not able or not adapter.probe_samples:
         return None
     bare = {op.name: replace(config[op.name], repairs=()) for op in able}
     alone = QuantConfig((name, bare.get(name, FLOAT)) for name in config)
-    found: dict[str, dict[str, float]] = {}
+    by_repair: dict[str, dict[str, float]] = {}
     try:
-        for spelled in ("", *dict.fromkeys(one for op in able for one in op.repairs)):
-            given = {op.name: pick for op in able if (pick := op.repaired(bare[op.name], spelled)) != bare[op.name]}
-            errors = abilities.local_errors(adapter, alone.replace(given))
-            names = given if spelled else bare
-            found[spelled] = {name: _relative(*errors[name]) for name in names}
+        for repair in ("", *dict.fromkeys(repair for op in able for repair in op.repairs)):
+            repaired = {op.name: pick for op in able if (pick := op.repaired(bare[op.name], repair)) != bare[op.name]}
+            errors = abilities.local_errors(adapter, alone.replace(repaired))
+            names = repaired if repair else bare
+            by_repair[repair] = {name: _relative(*errors[name]) for name in names}
     except Exception:
-        log.warning("what repairs would bring cannot be told", exc_info=True)
+        log.warning("the errors with repairs could not be measured", exc_info=True)
         return None
-    return found
+    return by_repair
 
 
 def _relative(noise: float, signal: float) -> float:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
 import platform
 from pathlib import Path
@@ -18,8 +19,10 @@ from typing import Any
 
 from quaver.adapters import Adapter
 from quaver.engine.compatibility import versions_of
+from quaver.engine.timing.time_model import from_dict
 from quaver.files.atomic import write_safely
 from quaver.files.paths import check_regular
+from quaver.ops import QuantConfig
 from quaver.types import PlainDict, PlainMapping
 
 log = logging.getLogger(__name__)
@@ -85,6 +88,16 @@ def timing_cache(adapter: Adapter, *options: object) -> TimingCache:
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
     folder = cache_folder()
     return TimingCache(None if folder is None else folder / "timings" / f"{digest[:32]}.json")
+
+
+def is_valid_time(name: str, value: Any, config: QuantConfig) -> bool:
+    """Return True if a cached value is a measurement: other programs may have written the file."""
+    if name == "speed":
+        return isinstance(value, float) and 0 < value < math.inf
+    try:
+        return 0 < from_dict(value).predict(config) < math.inf
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return False
 
 
 def cache_folder() -> Path | None:
