@@ -1,4 +1,4 @@
-"""Strategies, which propose the next configuration. Each is one file."""
+"""Strategies, which propose the next configuration; one file each."""
 
 if __name__ == "strategies":
     raise ImportError("this folder is the package quaver.strategies: write `import quaver.strategies`")

@@ -1,4 +1,4 @@
-"""`basic`: a plain search that uses evaluations and no probe."""
+"""`basic`: other calibrations and fallbacks, one after another; it needs evaluations and no probe."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from quaver.trial import Trial
 class Basic(Strategy):
     """Try other calibrations per type, then single fallbacks, then fallbacks added up in order of their effect.
 
-    1. All ops in int8 by their default choice. When the objective is size, before that with weights of fewer bits: all
-       that can have them, then those of one op type.
+    1. All ops in int8 by their default choice. When the objective is size, before that with weights of fewer bits: for
+       all ops that offer them, then for one op type.
     2. For each op type, the most frequent first, the other calibration methods, the other weight granularity and the
-       other modes and repairs for all its ops; the best one stays. When the objective is latency, no mode that an
-       adapter offers behind fp32: that is slower.
+       other modes and repairs for all its ops; the best is kept. When the objective is latency, no mode that an adapter
+       lists behind fp32, because it is slower.
     3. On the best of these, each op alone in fp32.
     4. On the best of these, ops in fp32 one after another, the one that helped most in step 3 first.
 
@@ -51,7 +51,7 @@ class Basic(Strategy):
         yield from evaluate_batch(list(added)[2:], self.width)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """Return 1 + alternatives + n + (n - 1), and with fewer bits one per op type and one for all."""
+        """Return 1 + alternatives + n + (n - 1), and with fewer bits one for each op type and one for all."""
         start = space.default_config()
         narrower = len(_narrower(space)) if self.traits.rewards_small_files else 0
         alternatives = sum(1 for kind in space.kinds for _ in self._alternatives(space, start, kind))
@@ -67,15 +67,15 @@ class Basic(Strategy):
         for wanted in _neighbours(space, names, default, slower=not self.traits.rewards_speed):
             changes = {name: wanted for name in names if wanted in space[name].choices}
             yield config.replace(changes)
-        for spelled in space.repairs:
-            whole = space.repair(config, spelled)
+        for repair in space.repairs:
+            whole = space.repair(config, repair)
             changed = config.replace({name: whole[name] for name in names})
             if changed != config:
                 yield changed
 
 
 def _narrower(space: TuningSpace) -> list[QuantConfig]:
-    """Return configurations with narrower weights: for all ops, then for one op type, the most frequent first."""
+    """Return configurations with weights of fewer bits: for all ops that offer them, then for each op type."""
     start = space.default_config()
     narrow = {name: choice for name, pick in start.items() if (choice := fewer_bits(space[name], pick)) is not None}
     each = [{name: narrow[name] for name in space.of_kind(kind) if name in narrow} for kind in space.kinds]
@@ -89,7 +89,7 @@ def _better(best: Trial, trial: Trial) -> Trial:
 
 
 def _neighbours(space: TuningSpace, names: list[str], default: OpConfig, slower: bool) -> Iterator[OpConfig]:
-    """Yield the choices that differ from the default in one detail. Details that a mode ignores do not count."""
+    """Yield the choices that differ from the default in one detail; details that do not apply do not count."""
     for choice in dict.fromkeys(choice for name in names for choice in space[name].choices if choice.quantized):
         if not slower and choice.mode != default.mode and all(_behind_fp32(space[name], choice) for name in names):
             continue
@@ -102,5 +102,5 @@ def _neighbours(space: TuningSpace, names: list[str], default: OpConfig, slower:
 
 
 def _behind_fp32(op: Op, choice: OpConfig) -> bool:
-    """Return True if an op offers a choice after fp32, because it is slower, or not at all."""
+    """Return True if an op lists a choice behind fp32, as slower, or not at all."""
     return choice not in op.choices or (FLOAT in op.choices and op.choices.index(FLOAT) < op.choices.index(choice))

@@ -16,29 +16,30 @@ from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.search import evaluate_batch
 from quaver.trial import Trial
 
-# The most sensitive ops are decided one by one, the others in groups of similar sensitivity. Judgement: more dimensions
-# need more trials than users have.
+# The most sensitive ops are decided one by one, the others in groups of similar sensitivity. Judgement: an extra-trees
+# model of a few dozen trials has no use for more dimensions.
 SINGLES = 16
 GROUPS = 16
-# The size of the model, and the number of points that it rates for a proposal. More takes longer and finds no better.
+# The trees of the model, and the points at which it is evaluated for a proposal. Judgement: more took longer and found
+# nothing better.
 TREES = 30
 POINTS = 2000
-# Attempts to find a configuration that was not tried before (judgement).
+# Attempts to find a configuration that was not tried before. Judgement.
 ATTEMPTS = 20
 
 
 @register_strategy
 class Bayesian(Strategy):
-    """Optimize the precision of ops and their quantized choices with a Bayesian model.
+    """Bayesian optimization over the precision of ops and how they are quantized.
 
     Each of the 16 most sensitive ops is a dimension of its own (int8 or fp32); the others share 16 dimensions in groups
     of neighbours in the ranking, so that 200 ops need no more than 33. The calibration method of all int8 ops, or
     another mode if they have it, is one more, and so is each repair, on all ops that offer it. It starts from fallbacks
     along the ranking (none, the first 1, 2, 4, ... ops), then proposes where an extra-trees model of the results
     expects the most. A trial's value is its loss until the criterion is met, then the share of fp32 ops, so that it
-    continues towards more int8. It proposes as many at once as there are workers, or `batch`, and then learns less from
-    each. It never proposes a configuration twice and ends if it finds no new one; `max_trials` and `timeout` end it
-    before.
+    goes on towards more int8. It proposes one configuration for each worker at a time, or `batch`, and learns less from
+    each then. It never proposes a configuration twice and ends when it finds no new one; `max_trials` and `timeout` end
+    it before.
     """
 
     name = "bayesian"
@@ -53,8 +54,8 @@ class Bayesian(Strategy):
         from skopt.space import Categorical
 
         groups = group_ops([name for name in probe.ranking() if space[name].tunable])
-        ways = ways_to_reduce(space)
-        shared = [Categorical(ways), *(Categorical([0, 1], transform="identity") for _ in space.repairs)]
+        variants = quantized_variants(space)
+        shared = [Categorical(variants), *(Categorical([0, 1], transform="identity") for _ in space.repairs)]
         dimensions = [*shared, *(Categorical([0, 1], transform="identity") for _ in groups)]
         optimizer: Any = Optimizer(
             dimensions,
@@ -66,13 +67,13 @@ class Bayesian(Strategy):
             random_state=self.seed,
         )
         rng = np.random.default_rng(self.seed)
-        seen: set[QuantConfig] = set()
-        start = [ways[0], *(0 for _ in space.repairs)]
+        tried: set[QuantConfig] = set()
+        start = [variants[0], *(0 for _ in space.repairs)]
         warm = [[*start, *([1] * length + [0] * (len(groups) - length))] for length in _lengths(len(groups))]
         batch = self.width if self.batch is None else self.batch
         while True:
             points = [warm.pop(0) for _ in range(min(batch, len(warm)))] or _ask(optimizer, batch)
-            fresh = _fresh(points, groups, space, seen, rng)
+            fresh = _fresh(points, groups, space, tried, rng)
             if not fresh:
                 return
             trials = yield from evaluate_batch([config for _, config in fresh], batch)
@@ -80,24 +81,24 @@ class Bayesian(Strategy):
                 _tell(optimizer, point, value(trial, self.target_budget is not None))
 
 
-def ways_to_reduce(space: TuningSpace) -> list[str]:
-    """Return the variants that all quantized ops share if they can: a calibration method, or another mode."""
+def quantized_variants(space: TuningSpace) -> list[str]:
+    """Return how all quantized ops may run, where they offer it: a calibration method, or another mode."""
     modes = dict.fromkeys(choice.mode for op in space.ops for choice in op.choices if choice.quantized)
-    return [way for mode in modes for way in (CALIBRATIONS if mode == "static" else (mode,))]
+    return [variant for mode in modes for variant in (CALIBRATIONS if mode == "static" else (mode,))]
 
 
 def group_ops(ranking: Sequence[str]) -> list[list[str]]:
-    """Return the first ops of the ranking one by one, and the others in groups of neighbours."""
+    """Return the first ops of the ranking one by one, the others in groups of neighbours."""
     single = [[name] for name in ranking[:SINGLES]]
-    rest = list(ranking[SINGLES:])
-    count = min(GROUPS, len(rest))
-    return single + [list(part) for part in np.array_split(np.array(rest, dtype=object), count)] if count else single
+    grouped = list(ranking[SINGLES:])
+    count = min(GROUPS, len(grouped))
+    return single + [list(part) for part in np.array_split(np.array(grouped, dtype=object), count)] if count else single
 
 
 def value(trial: Trial, budget: bool = False) -> float:
-    """Return the value to minimize: the loss plus 1 until the criterion is met, then the share of fp32 ops.
+    """Return the value to minimize: 1 + the loss until the criterion is met, then the share of fp32 ops.
 
-    With a target budget: the share of fp32 ops plus 1 until the model is within it, then the loss.
+    With a target budget the other way round: 1 + the share of fp32 ops until it is kept, then the loss.
     """
     share = len(trial.config.fp32_ops) / max(len(trial.config), 1)
     if budget:
@@ -124,15 +125,15 @@ def _config(point: Sequence[Any], groups: list[list[str]], space: TuningSpace) -
 
 
 def _fresh(
-    points: list[Any], groups: list[list[str]], space: TuningSpace, seen: set[QuantConfig], rng: np.random.Generator
+    points: list[Any], groups: list[list[str]], space: TuningSpace, tried: set[QuantConfig], rng: np.random.Generator
 ) -> list[tuple[Any, QuantConfig]]:
-    """Return the points with new configurations. A tried one is changed in a few places until it is new."""
+    """Return the points whose configurations are new. One that is not is changed in a few places until it is."""
     fresh = []
     for point in points:
         for _ in range(ATTEMPTS):
             config = _config(point, groups, space)
-            if config not in seen and config.quantized_ops:
-                seen.add(config)
+            if config not in tried and config.quantized_ops:
+                tried.add(config)
                 fresh.append((point, config))
                 break
             if not groups:

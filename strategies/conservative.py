@@ -1,4 +1,4 @@
-"""`conservative`: from fp32 towards int8, without losing accuracy on the way."""
+"""`conservative`: from fp32 upwards, adding int8 ops as long as the criterion is met."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Conservative(Strategy):
     ends at the first type that meets the criterion.
 
     With several workers the next types, or ops, are tried at once, each on top of those before it as if they all met
-    the criterion: more evaluations, less time, the same path. Trials after one that does not meet it are wasted.
+    the criterion: more evaluations, less time, the same path. Trials behind one that did not meet it are lost.
     """
 
     name = "conservative"
@@ -59,7 +59,7 @@ class Conservative(Strategy):
             waiting = waiting[met:]
 
     def _added(self, config: QuantConfig, default: QuantConfig, groups: list[list[str]]) -> Added:
-        """Quantize each group on top of those before it; return the last config that met, and the number that met."""
+        """Quantize each group on top of those before it. Return the last that met the criterion, and the count."""
         changes = [{name: default[name] for name in names} for names in groups]
         on_top = list(accumulate(changes, lambda on, change: on.replace(change), initial=config))
         trials = yield from evaluate_batch(on_top[1:], self.width)
@@ -67,7 +67,7 @@ class Conservative(Strategy):
         return (met[-1].config if met else config), len(met)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """Return k + n; each break of the criterion may waste as many more as there are further workers."""
+        """Return k + n; each that breaks the criterion may cost one more for each further worker."""
         return (len(space.kinds) + len(space.quantizable)) * self.width
 
     def first_success(self, space: TuningSpace) -> int:
@@ -76,7 +76,7 @@ class Conservative(Strategy):
 
 
 def _into_budget(config: QuantConfig, default: QuantConfig, groups: list[list[str]], probe: Probe) -> Proposals:
-    """Add types until the model is within the budget; of the last one no more ops than needed."""
+    """Quantize one type after another until the budget is kept; of the last one only as many ops as are needed."""
     for names in groups:
         trial: Trial = yield config.replace({name: default[name] for name in names})
         if trial.met:

@@ -1,4 +1,4 @@
-"""The context that a run gives to its strategy, and to those to which it delegates."""
+"""The context of a run, which a strategy and all strategies inside it can read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quaver.target_budget import TargetBudget
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The seed, objective, allowed loss, width and target budget of a run; the defaults hold outside a run."""
+    """The seed, objective, allowed loss, width and target budget of a run, or the defaults outside one."""
 
     seed: int = 0
     objective: str = "latency"
@@ -22,7 +22,7 @@ class RunContext:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make this the context of strategies in this thread, for a while."""
+        """Make this the context of the strategies of this thread, inside the block."""
         token = _current.set(self)
         try:
             yield
@@ -35,5 +35,5 @@ _current: ContextVar[RunContext] = ContextVar("quaver_strategy_run", default=_OU
 
 
 def current() -> RunContext:
-    """Return the context of the active run, or the default."""
+    """Return the context of the run that is driving, or the defaults outside one."""
     return _current.get()

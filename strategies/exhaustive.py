@@ -16,9 +16,9 @@ from quaver.strategies.steps.search import stream
 
 @register_strategy
 class Exhaustive(Strategy):
-    """Propose every configuration, those with the fewest changes from the default first. For small models only.
+    """Every configuration, those that differ from the default in the fewest ops first. For small models only.
 
-    Repairs are left out unless rules demand them, because they multiply the number.
+    Repairs are not among them, unless rules demand them: the space would be many times as large.
     """
 
     name = "exhaustive"
@@ -28,21 +28,21 @@ class Exhaustive(Strategy):
         yield from stream(every_configuration(space), self.width)
 
     def worst_case(self, space: TuningSpace) -> int:
-        """Return the size of the tuning space."""
+        """Return the size of the space."""
         return math.prod(len(op.choices) for op in space.ops)
 
 
 def every_configuration(space: TuningSpace) -> Iterator[QuantConfig]:
-    """Yield all configurations by the number of ops that differ from the default, fp32 before other choices."""
+    """Yield all configurations by the number of ops that differ from the default; fp32 before other choices."""
     default = space.default_config()
-    others = {
+    alternatives = {
         op.name: sorted(
             (choice for choice in op.choices if choice != default[op.name]), key=lambda choice: choice != FLOAT
         )
         for op in space.ops
     }
-    open_ops = [name for name, choices in others.items() if choices]
+    open_ops = [name for name, choices in alternatives.items() if choices]
     for count in range(len(open_ops) + 1):
         for names in itertools.combinations(open_ops, count):
-            for picks in itertools.product(*(others[name] for name in names)):
+            for picks in itertools.product(*(alternatives[name] for name in names)):
                 yield default.replace(dict(zip(names, picks, strict=True)))

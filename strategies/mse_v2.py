@@ -1,4 +1,4 @@
-"""`mse_v2`: at each step the fallback that helps the output most."""
+"""`mse_v2`: at each step the fallback that lowers the output error most."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MseV2(Strategy):
 
     The choice costs a session for each remaining op and no evaluation. Once the criterion is met, and with time
     left, ops return to int8, the one that raises the output error least first. Needs at most 1 + 2 (n - 1)
-    evaluations for n ops. `candidates` limits each step to that number of ops, the most sensitive ones.
+    evaluations for n ops. `candidates` is the number of ops that each step considers, the most sensitive first.
     """
 
     name = "mse_v2"
@@ -30,11 +30,11 @@ class MseV2(Strategy):
         start = config = space.default_config()
         ranking = [name for name in probe.ranking() if start[name].quantized]
         fallen: list[str] = []
-        within_budget = False  # with a target budget, fallbacks continue until it is used up
+        budget_kept = False  # with a target budget, fallbacks continue until they have used it up
         while len(fallen) < len(ranking) - 1:
-            if trial.met if self.target_budget is None else within_budget and not trial.met:
+            if trial.met if self.target_budget is None else budget_kept and not trial.met:
                 break
-            within_budget = trial.met
+            budget_kept = trial.met
             left = [name for name in ranking if name not in fallen][: self.candidates]
             errors = probe.output_errors([config.fallback(name) for name in left])
             fallen.append(min(zip(errors, range(len(left)), left, strict=True))[2])

@@ -1,4 +1,4 @@
-"""Run a strategy in the context of a run, as `fit` and `drive` do."""
+"""Prepare a strategy for a run, as `fit` and `drive` do."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def prepared(
     width: int = 1,
     target_budget: TargetBudget | None = None,
 ) -> Strategy:
-    """Return a strategy that sees the context of a run, and so do those to which it delegates with `yield from`.
+    """Return the strategy for a run: it and the strategies it delegates to with `yield from` see the run's context.
 
-    Nothing is set on the strategy. The context is active only during a call, so that several runs may alternate in one
-    thread, and a run may move from one thread to another.
+    Nothing is set on the strategy. The context is active only while the strategy is called, so that several runs can
+    alternate in one thread, and a run can move from one thread to another.
     """
     return _Prepared(strategy, RunContext(seed, objective, allowed, width, target_budget))
 
 
 class _Prepared(Strategy):
-    """Asks a strategy within the context of a run."""
+    """Calls a strategy within the context of a run."""
 
     def __init__(self, strategy: Strategy, context: RunContext) -> None:
         self.name = strategy.name or type(strategy).__name__
@@ -37,8 +37,8 @@ class _Prepared(Strategy):
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         with self._context.active():
             proposals = self._strategy.propose(space, probe)
-        # The loop reports a `propose` that is not a generator.
-        return self._passed_on(proposals) if hasattr(proposals, "send") else proposals
+        # The loop reports a result that is not a generator.
+        return self._delegate(proposals) if hasattr(proposals, "send") else proposals
 
     def worst_case(self, space: TuningSpace) -> int | None:
         with self._context.active():
@@ -48,23 +48,23 @@ class _Prepared(Strategy):
         with self._context.active():
             return self._strategy.first_success(space)
 
-    def _passed_on(self, proposals: Proposals) -> Proposals:
+    def _delegate(self, proposals: Proposals) -> Proposals:
         answer = None
         try:
             while True:
                 with self._context.active():
                     try:
-                        asked = proposals.send(answer)
+                        proposal = proposals.send(answer)
                     except StopIteration:
                         return
-                answer = yield asked
+                answer = yield proposal
         finally:
             with self._context.active():
                 proposals.close()
 
 
 class StartingFrom(Strategy):
-    """Propose one configuration first; then another strategy runs as usual."""
+    """Proposes one configuration first, then continues with another strategy."""
 
     def __init__(self, first: QuantConfig, strategy: Strategy) -> None:
         self._first, self._strategy = first, strategy

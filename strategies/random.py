@@ -1,4 +1,4 @@
-"""`random`: no measurement, no ranking."""
+"""`random`: random configurations, without measurements or a ranking."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps.search import stream
 
-# Draws without a new configuration before the strategy ends (judgement).
-DRAWS = 200
+# After this many draws without a new configuration the strategy ends. Judgement.
+MAX_DRAWS = 200
 
 
 @register_strategy
 class Random(Strategy):
-    """Propose the default configuration, then random ones.
+    """The default configuration, then random ones.
 
-    A random share of the ops runs in fp32, the others in random int8 choices, the same share of these repaired. It ends
-    with the tuning space, or with `max_trials` or `timeout`.
+    A random share of the ops is in fp32, the others in random quantized choices, as large a share of them repaired. It
+    ends with the space; `max_trials` and `timeout` end it before.
     """
 
     name = "random"
@@ -34,14 +34,14 @@ class Random(Strategy):
 
 def _drawn(space: TuningSpace, rng: random.Random) -> Iterator[QuantConfig]:
     config = space.default_config()
-    seen: set[QuantConfig] = set()
-    while config not in seen:
-        seen.add(config)
+    drawn: set[QuantConfig] = set()
+    while config not in drawn:
+        drawn.add(config)
         yield config
-        for _ in range(DRAWS):
+        for _ in range(MAX_DRAWS):
             share = rng.random()
             config = space.configure(functools.partial(_draw, share=share, rng=rng))
-            if config not in seen and config.quantized_ops:
+            if config not in drawn and config.quantized_ops:
                 break
 
 

@@ -78,7 +78,7 @@ def test_a_failing_report_does_not_fail_the_run(tmp_path: Path, monkeypatch: pyt
     result = tune(tmp_path / "run", max_trials=1)
     assert result.best is not None and not (tmp_path / "run" / "report.html").exists()
     log = (tmp_path / "run" / "quaver.log").read_text()
-    assert "could not be looked into" in log and "report of the run could not be written" in log
+    assert "could not be inspected" in log and "report of the run could not be written" in log
 
 
 def test_no_report_is_written_with_report_false(tmp_path: Path) -> None:

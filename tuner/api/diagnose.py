@@ -29,8 +29,8 @@ from quaver.engine.inspection.diagnose import (
     SAMPLES,
     DiagnosisOptions,
     examine,
-    examine_standalone,
     examine_float,
+    examine_standalone,
     replayable,
 )
 from quaver.engine.observers import Observer, Observers, make_observers
