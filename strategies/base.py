@@ -21,29 +21,29 @@ class Strategy(ABC):
     """Propose configurations, one after another, and receive the trial of each.
 
     Write `propose` as a generator. `trial = yield config` evaluates a configuration; `trials = yield [a, b]`
-    evaluates several side by side. Return when there is nothing left to try. A strategy does not decide when
-    to stop: the run checks criterion and budget between trials.
+    evaluates several in parallel. Return if there is nothing left to try. The run checks criterion and budget between
+    trials, and decides when to stop.
 
-    Compose strategies with `yield from Inner().propose(space, probe)`. The inner strategy has the seed and the
-    objective of the run, like the outer one; set them on it (`inner.seed = self.seed + 1`) for other values.
+    Compose strategies with `yield from Inner().propose(space, probe)`. The inner strategy has the seed and objective of
+    the run, too. Set them on it (`inner.seed = self.seed + 1`) to give it others.
 
-    A strategy must be deterministic given `seed`: a resumed run starts it again and answers from the history. `fit`
+    A strategy must be deterministic given `seed`: a resumed run restarts it and answers from the history. `fit`
     works on a copy of an instance (`copy.copy`; define `__copy__` if a shallow copy is not enough). Create the state of
     a run in `propose`.
 
     Attributes:
         name: what users write in `strategy=`.
-        seed: the only source of chance a strategy may use.
-        objective: what decides between trials that meet the criterion: "latency", "size", "int8_ops" or "user"; or
-            "accuracy", if a trial must be within the `target_budget`.
-        width: the number of trials that are evaluated in parallel.
+        seed: the only source of randomness that a strategy may use.
+        objective: what ranks the trials that meet the criterion: "latency", "size", "int8_ops" or "user". It is
+            "accuracy" in a run with a `target_budget`.
+        width: number of trials that are evaluated in parallel.
     """
 
     name: str = ""
 
     @property
     def seed(self) -> int:
-        """The seed of the run, or the one set on this instance. Read it in `propose`: before, there is no run."""
+        """Return the seed of the run, unless this instance has its own. Read it in `propose`."""
         own: int | None = vars(self).get("seed")
         return current().seed if own is None else own
 
@@ -53,7 +53,7 @@ class Strategy(ABC):
 
     @property
     def objective(self) -> str:
-        """The objective of the run, or the one set on this instance."""
+        """Return the objective of the run, unless this instance has its own."""
         own: str | None = vars(self).get("objective")
         return current().objective if own is None else own
 
@@ -73,12 +73,12 @@ class Strategy(ABC):
 
     @property
     def target_budget(self) -> TargetBudget | None:
-        """The budget of the model, if the run has one instead of a criterion: then `Trial.met` says that it is kept."""
+        """Return the target budget of the run, or None. `Trial.met` tells whether a trial is within it."""
         return current().target_budget
 
     @property
     def width(self) -> int:
-        """The number of trials evaluated in parallel: a list of this length takes the time of one."""
+        """Return the number of parallel trials: a list of this length takes the time of one trial."""
         return current().width
 
     @abstractmethod
@@ -86,9 +86,9 @@ class Strategy(ABC):
         """Yield configurations from `space`; receive a `Trial` for each."""
 
     def worst_case(self, space: TuningSpace) -> int | None:
-        """Return the largest number of evaluations that `propose` may need; None if it has no end of its own."""
+        """Return the largest number of evaluations of `propose`, or None if it has no natural end."""
         return None
 
     def first_success(self, space: TuningSpace) -> int | None:
-        """Return the largest number of evaluations to a first success, where there is one; None if it is unknown."""
+        """Return the largest number of evaluations to the first success, if there is one; None if it is unknown."""
         return self.worst_case(space)
