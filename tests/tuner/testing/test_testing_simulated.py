@@ -116,5 +116,5 @@ def test_ops_that_gain_nothing_are_fp32_by_default() -> None:
 def test_impossible_models_are_refused() -> None:
     with pytest.raises(ValueError, match="ranking must be one of right, weak, useless, not 'perfect'"):
         SimulatedModel(ranking="perfect")
-    with pytest.raises(ValueError, match="4 culprits among 3 ops"):
+    with pytest.raises(ValueError, match="4 culprits do not fit into 3 ops"):
         SimulatedModel(ops=3, culprits=["a", "b", "c", "d"])
