@@ -15,11 +15,11 @@ BIAS_LIMIT = 2**31 - 129
 
 
 def activation_parameters(low: float, high: float, scheme: str) -> QuantizationParameters:
-    """Scale and zero point of a uint8 activation that map [low, high] onto 0..255 with an exact zero.
+    """Return scale and zero point of a uint8 activation that map [low, high] onto 0..255 with an exact zero.
 
-    An all-zero range gets a scale of 1/255: any would do for the values, but the bias of the op that reads
-    them is stored in steps of it. A symmetric scheme puts the zero point at 128, or at 0 for a range that
-    never goes below zero.
+    An all-zero range gets a scale of 1/255: any would do for the values, but the bias of the op that reads them is
+    stored
+    in steps of it. A symmetric scheme puts the zero point at 128, or at 0 for a range that never goes below zero.
     """
     low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
@@ -46,7 +46,7 @@ def _of_activation(scale: np.float32, zero_point: float) -> QuantizationParamete
 
 
 def _usable(scale: float) -> np.float32:
-    """A float32 scale that is neither zero nor denormal, whatever the range."""
+    """Return a float32 scale that is neither zero nor denormal, whatever the range."""
     return np.float32(min(max(scale, float(np.finfo(np.float32).tiny)), float(np.finfo(np.float32).max)))
 
 
@@ -99,7 +99,7 @@ def quantize_table(table: Float, parameters: QuantizationParameters) -> Quantize
 
 
 def bias_steps(bias: Float, activation_scale: Float, scale: Float) -> tuple[NDArray[np.int32], Float]:
-    """A bias as int32, and the scale it is stored in (activation scale times weight scale)."""
+    """Return a bias as int32, and the scale it is stored in (activation scale times weight scale)."""
     step = np.asarray(np.float32(activation_scale) * scale, np.float32)
     step = np.maximum(step, np.float32(np.finfo(np.float32).tiny))
     steps = np.rint(bias.astype(np.float64) / step)
@@ -107,10 +107,10 @@ def bias_steps(bias: Float, activation_scale: Float, scale: Float) -> tuple[NDAr
 
 
 def scale_for_bias(bias: Float, activation_scale: Float, scale: Float) -> Float | None:
-    """A weight scale wide enough for the bias to fit int32, or None when `scale` is.
+    """Return a weight scale wide enough for the bias to fit int32, or None when `scale` is.
 
-    A nearly dead channel has a tiny weight scale and an ordinary bias; in steps of that scale the bias would
-    overflow. Widening the scale costs nothing visible: the channel's weights are tiny already.
+    A nearly dead channel has a tiny weight scale and an ordinary bias; in steps of that scale the bias would overflow.
+    Widening the scale costs nothing visible: the channel's weights are tiny already.
     """
     needed = np.abs(bias.astype(np.float64)) / (float(activation_scale) * BIAS_LIMIT)
     if scale.ndim == 0:

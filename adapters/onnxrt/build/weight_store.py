@@ -157,7 +157,7 @@ class WeightStore:
 
     @property
     def path(self) -> Path:
-        """The flat file."""
+        """The path of the flat file."""
         return self._path
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ class ConfigView(ModelView):
     def local(self, ops: Sequence[str], tensors: Sequence[str]) -> Callable[[Feed], LocalRun]:
         trunk, branches = trunk_with_branches(self._builder, self._config, ops)
         other_nodes = {name: self._others[name] for name in ops if name in self._others}
-        results = {name: tap for name, (_, tap) in branches.items()} | other_branches(trunk, other_nodes)
+        results = {name: recorded for name, (_, recorded) in branches.items()} | other_branches(trunk, other_nodes)
         ends = {name: other.output for name, other in other_nodes.items()}
         return record_branches(trunk, results, ops, tensors, self._threads, ends)
 

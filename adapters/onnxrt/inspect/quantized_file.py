@@ -130,9 +130,9 @@ class QuantizedFile:
                 return str(reader.output[0])
         result = f"{name}_seen_as_float"
         if result not in self._producers:
-            made = helper.make_node("DequantizeLinear", [name, *parameters], [result], f"{result}_node")
-            self._producers[result] = made
-            self._added.append(made)
+            dequantize = helper.make_node("DequantizeLinear", [name, *parameters], [result], f"{result}_node")
+            self._producers[result] = dequantize
+            self._added.append(dequantize)
         return result
 
     def parameters(self, tensor: str) -> QuantizationParameters | None:

@@ -112,7 +112,7 @@ class Graph:
         return name
 
     def only_reader(self, name: str) -> NodeProto | None:
-        """Return the only node that reads a tensor; None if there are more, or others rely on the name."""
+        """Return the only node that reads a tensor; None if there are more, or others rely on its name."""
         readers = self.consumers.get(name, ())
         if len(readers) != 1 or name in self.captured or name in self.output_names:
             return None

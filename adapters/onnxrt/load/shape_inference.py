@@ -66,8 +66,9 @@ def restore_constants(graph: Graph, model: ModelProto) -> Graph:
     twin = Graph(list(model.graph.node), graph.constants | small, shell)
     twin.index()
     read = set(twin.consumers) | {value.name for value in shell.graph.output}
-    made = twin.producers
-    twin.constants = {name: array for name, array in twin.constants.items() if name in read and name not in made}
+    twin.constants = {
+        name: array for name, array in twin.constants.items() if name in read and name not in twin.producers
+    }
     twin.merged = dict(graph.merged)
     return twin
 

@@ -15,7 +15,7 @@ from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT8, SCHEMES, Op, OpConfig
 
 # What the optimiser turns into int8 by itself between DequantizeLinear and QuantizeLinear, and how many of its inputs
-# must be dequantized for that (None: all). Measured by `benchmarks/kernels.py`.
+# must be dequantized for that (None: all). `benchmarks/kernels.py` measures it.
 FUSED_BY_ORT = {
     "Add": 2, "AveragePool": 1, "Concat": None, "Conv": 1, "ConvTranspose": 1, "Gemm": 1, "GlobalAveragePool": 1,
     "LeakyRelu": 1, "MatMul": 2, "Mul": 2, "Sigmoid": 1, "Softmax": 1, "Where": 3,

@@ -25,7 +25,7 @@ from quaver.types import Array
 _SPREAD = 4.0
 # A bound for hostile models: each node folded into a layer costs a new index of the graph, and real layers have few.
 _MAX_FOLDS = 16
-# Judgement: dividing a shift by less than this would make it too large to be exact.
+# Judgement: dividing a shift by less than this would inflate it, and with it the rounding error.
 _SMALLEST = 1e-3
 # Ops whose results are int8 if they run in int8: what follows them is quantized before it is scaled, in any case.
 _WRITE_INT8 = ("Conv", "Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid")

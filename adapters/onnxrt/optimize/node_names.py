@@ -61,15 +61,15 @@ def restore_order(before: Graph, after: Graph) -> None:
 
 
 def _runs(graph: Graph, nodes: list[NodeProto]) -> bool:
-    made: set[str] = set()
+    written: set[str] = set()
     for node in nodes:
-        if any(name in graph.producers and name not in made for name in (*node.input, *captures(node))):
+        if any(name in graph.producers and name not in written for name in (*node.input, *captures(node))):
             return False
-        made.update(node.output)
+        written.update(node.output)
     return True
 
 
-def _parts(before: Graph, node: NodeProto, there: set[str]) -> list[NodeProto]:
+def _parts(before: Graph, node: NodeProto, existing: set[str]) -> list[NodeProto]:
     """Return the nodes that went into a new one, in graph order."""
     indices: set[int] = set()
     waiting = [before.producers[name] for name in node.output if name in before.producers]
@@ -78,7 +78,9 @@ def _parts(before: Graph, node: NodeProto, there: set[str]) -> list[NodeProto]:
         if index in indices:
             continue
         indices.add(index)
-        waiting += [before.producers[n] for n in before.nodes[index].input if n in before.producers and n not in there]
+        waiting += [
+            before.producers[n] for n in before.nodes[index].input if n in before.producers and n not in existing
+        ]
     return [before.nodes[index] for index in sorted(indices)]
 
 

@@ -125,7 +125,7 @@ class SavedModel(OrtModel):
 
 
 class UnmodifiedModel(OrtModel):
-    """A path, a ModelProto or bytes, run as it is. Constants may lie in other files beside it."""
+    """A path, a ModelProto or bytes, run unmodified. Constants may lie in other files beside it."""
 
     def __init__(self, source: ModelLike, inputs: Sequence[InputSpec], threads: int) -> None:
         super().__init__(inputs, threads)
@@ -136,7 +136,7 @@ class UnmodifiedModel(OrtModel):
 
     @classmethod
     def opened(cls, source: ModelLike, threads: int) -> Self:
-        """A model that nobody has read yet; what it takes is asked of its session."""
+        """Open a model that was not read before; its session says what it takes."""
         model = cls(source, (), threads)
         model._inputs = sessions.input_specs(model.session)
         return model
