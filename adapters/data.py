@@ -45,8 +45,8 @@ def feeds(
 ) -> Iterator[Feed]:
     """Turn `data` into feeds, at most `limit` samples in all. Samples are counted along the first axis.
 
-    A model that fixes its batch gets whole batches only, and one at least. `rest` learns whether the limit cut anything
-    off; of data that does not tell its length nobody knows, and no batch is asked for to find out.
+    A model with a fixed batch gets whole batches only, and at least one. `remaining` learns whether the limit cut
+    anything off. For data of unknown length it is unknown, and no further batch is requested to find out.
 
     `data` is an iterable of batches, one array or dict of arrays that holds the whole set, a function that returns any
     of these, or something with a length and items by number. It is iterated once; an iterator that can be rewound with

@@ -49,7 +49,8 @@ class Rule:
 RULES = (
     Rule(r"\bso many\b(?! \w+ that\b)", 'name the number: "at most 20 rows", "this many rows"'),
     Rule(r"\banew\b", '"again", "rewrite", "recreate"'),
-    Rule(r"\bin turns\b", '"interleaved", "alternating"'),
+    # The name of the stage is recorded in histories, so it stays.
+    Rule(r"(?<!best trials again, )\bin turns\b", '"interleaved", "alternating"'),
     Rule(r"\bkept back\b|\bkeeps? back\b|\bkeeping back\b", '"held out" (data), "reserved" (time), "deferred" (work)'),
     Rule(r"\bsureness\b", '"confidence"'),
     Rule(r"\b(how|so|as|must be|are|is) sure\b(?! that it is)|\bsurer\b", '"confidence", "probability"'),

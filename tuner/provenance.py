@@ -30,7 +30,7 @@ class Provenance:
         scores: scores of this model by metric.
         versions: package name -> version, of what the model was built with.
         portable: the setting `portable` of the run; None if the run had no such setting.
-        producer: who made the float model, as its file says; empty if it says nothing.
+        producer: the producer of the float model, as its file names it; empty if it names none.
         is_unchanged: whether the file still holds the model that was scored, bit by bit. None if that cannot be told,
             because another tool rewrote the file or its weights lie in a second file.
     """

@@ -21,7 +21,7 @@ MAX_SAMPLE_SCORES = (64 - 1) * 2**20 // 8
 
 
 def too_many_scores(count: int) -> str:
-    """Return why so many scores of samples cannot be kept, and what to do; empty if they can."""
+    """Return why this number of per-sample scores cannot be stored, and what to do; empty if it can."""
     if count <= MAX_SAMPLE_SCORES:
         return ""
     return (

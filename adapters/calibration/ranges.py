@@ -101,7 +101,7 @@ class TensorStatistics:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Return the histogram. It touches all 65,536 bins, so many values are counted at once."""
+        """Return the histogram. It touches all 65,536 bins, so values are counted in large blocks."""
         waiting = np.concatenate(self._uncounted_bins) if self._uncounted_bins else np.zeros(0, np.uint16)
         counts = np.bincount(waiting, minlength=BINS)
         counts[self._bins] += self._bin_counts

@@ -136,7 +136,7 @@ def known_statistics(
     if missing is not None:
         raise BuildError(
             f"repair {spelled!r} of op {op.name!r} needs the {missing.kind} of tensor {missing.tensor!r}, which "
-            "calibration did not take: register the repair before the run, and calibrate anew"
+            "calibration did not take: register the repair before the run, and calibrate again"
         )
     return {statistic: collected[statistic] for statistic in wanted}
 

@@ -33,7 +33,7 @@ def load_view(name: str) -> Callable[..., Any]:
 
 
 def write_report(workspace: Path) -> None:
-    """Write the report of a run into its workspace. A failure is logged, and the run goes on."""
+    """Write the report of a run into its workspace. A failure is logged, and the run continues."""
     try:
         load_view("report")(workspace)
     except Exception:

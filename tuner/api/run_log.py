@@ -59,7 +59,7 @@ class _LogHandler(logging.StreamHandler[TextIO]):
 
 @contextlib.contextmanager
 def run_log(folder: Path) -> Iterator[RunLog]:
-    """Open the log file of a run, which also gets the warnings of the library. Without a log file the run goes on."""
+    """Open the log file of a run, which also gets the warnings of the library. A run also works without a log file."""
     logger = logging.getLogger("quaver")
     try:
         handle = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE)

@@ -377,5 +377,5 @@ def resume_hint(history: History) -> Iterator[None]:
         yield
     except BaseException as error:
         if history.baseline is not None and not isinstance(error, HistoryError):
-            error.add_note(f"Everything so far is in {history.path}; go on with fit(..., resume={str(history.path)!r})")
+            error.add_note(f"Everything is in {history.path}; continue with fit(..., resume={str(history.path)!r})")
         raise

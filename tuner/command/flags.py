@@ -51,7 +51,7 @@ def add_rules(parser: argparse._ActionsContainer) -> None:
 
 
 def _add_flag(section: argparse._ActionsContainer, setting: Setting) -> None:
-    """Add the flag of one setting, as its type or its `Flag.value` says it."""
+    """Add the flag of one setting, according to its type or its `Flag.value`."""
     value = setting.flag.value or setting.kind
     if value == "direction":
         _add_direction(section, setting.name)

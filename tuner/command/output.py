@@ -50,7 +50,7 @@ _json: list[str] | None = None
 class Output(io.TextIOBase):
     """A replacement of stdout that records the first failed write and drops what follows.
 
-    The command goes on: an evaluation that prints does not fail, and files are written. The command reports the failure
+    The command continues: an evaluation that prints does not fail, and files are written. The command reports the error
     at its end.
 
     Attributes:

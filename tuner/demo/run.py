@@ -37,7 +37,7 @@ RELATIVE = 0.01
 PER_TENSOR = {"weight": {"granularity": ["per_tensor"]}}
 RULES = {"Conv": PER_TENSOR, "Gemm": PER_TENSOR}
 LATENCY_IMAGES, LATENCY_TIMES = 32, 3
-# `auto` ends by itself long before; to go on after the first success makes the model faster.
+# `auto` ends by itself long before. Continuing after the first success makes the model faster.
 GOES_ON = 300.0
 # Sensitivity relative to the median op from which an op counts as a culprit (judgement).
 CULPRIT_RATIO = 10.0

@@ -70,7 +70,7 @@ class Observer(Protocol):
 
 
 class Observers:
-    """Several observers as one. An observer that fails is reported to the user once; the run goes on."""
+    """Several observers as one. A failing observer is reported to the user once, and the run continues."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
@@ -83,10 +83,10 @@ class Observers:
                 observer(event)
             except Exception as error:
                 name, kind = _name(observer), type(event).__name__
-                log.exception("observer %s failed on %s; the run goes on", name, kind)
+                log.exception("observer %s failed on %s; the run continues", name, kind)
                 if index not in self._failed:
                     self._failed.add(index)
-                    message = f"observer {name} failed on {kind} ({type(error).__name__}: {error}); the run goes on"
+                    message = f"observer {name} failed on {kind} ({type(error).__name__}: {error}); the run continues"
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 

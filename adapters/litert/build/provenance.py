@@ -58,7 +58,7 @@ def head(content: bytes, properties: Mapping[str, str]) -> bytes:
 def split(content: bytes) -> tuple[int, dict[str, str]]:
     """Return where the model starts in the bytes of a file as it was scored, and the properties of quaver before it.
 
-    It starts at 0 if quaver did not write the file, or another tool wrote it anew since.
+    It starts at 0 if quaver did not write the file, or another tool rewrote it since.
     """
     place = _provenance(content)
     if place is None:

@@ -162,7 +162,7 @@ def test_a_run_that_fails_late_is_kept_and_the_error_says_how_to_go_on() -> None
     with pytest.raises(ZeroDivisionError) as caught:
         fit(workspace="here", strategy=Broken)
     path = Path("here").absolute() / "history.snapshot"
-    assert caught.value.__notes__ == [f"Everything so far is in {path}; go on with fit(..., resume={str(path)!r})"]
+    assert caught.value.__notes__ == [f"Everything is in {path}; continue with fit(..., resume={str(path)!r})"]
     assert len(quaver.read_snapshot("here").trials) == 1
     assert fit(resume="here").met
 
@@ -227,7 +227,7 @@ def test_an_observer_that_fails_does_not_end_a_run(caplog: pytest.LogCaptureFixt
         result = fit(observer=[fails, told.append])
     assert result.met
     assert len(said) == 1 and len(told) > 5  # the user gets one message; the other observers still get events
-    assert "fails failed on TrialFinished; the run goes on" in caplog.text
+    assert "fails failed on TrialFinished; the run continues" in caplog.text
 
 
 def test_an_observer_is_told_in_order() -> None:

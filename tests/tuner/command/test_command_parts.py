@@ -117,5 +117,5 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_the_librarys_advice_is_put_into_shell_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    advice = f"go on with fit(..., resume={str(tmp_path / 'a b' / 'history.snapshot')!r})"
-    assert sentences.in_shell_words(advice) == "go on with `quaver tune ... --resume 'a b/history.snapshot'`"
+    advice = f"continue with fit(..., resume={str(tmp_path / 'a b' / 'history.snapshot')!r})"
+    assert sentences.in_shell_words(advice) == "continue with `quaver tune ... --resume 'a b/history.snapshot'`"

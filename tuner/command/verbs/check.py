@@ -73,7 +73,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         metavar="LEVEL",
         type=float,
         default=0.95,
-        help="how sure a verdict must be, where scores of samples are known; 0 lets the scores alone decide "
+        help="confidence that a verdict needs, if per-sample scores are known; 0 lets the scores alone decide "
         "(default: 0.95)",
     )
     goal.add_argument(

@@ -110,7 +110,7 @@ class Evaluation:
         model_hash: the sha256 of the model that was scored.
         model_size: its size in bytes.
         error: the traceback, or how the process ended; empty with a score.
-        worker: who evaluated, as machine:process; empty for the process of the run.
+        worker: the evaluating process, as machine:process; empty for the process of the run.
         started: when a worker began, in seconds since the epoch.
     """
 

@@ -1,4 +1,4 @@
-"""Worker processes: each carries out one task at a time, and may die or be ended without harm to the run.
+"""Worker processes: each carries out one task at a time. The run survives if a worker dies or is ended.
 
 Workers of every executor use them, one for each thread, so a death always belongs to one known task.
 """

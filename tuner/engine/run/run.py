@@ -53,7 +53,7 @@ class Run:
 
     Attributes:
         judge: all trials so far, judged.
-        reason: why the run is over; None while it goes on.
+        reason: why the run is over; None while it is active.
         isolated: whether other processes evaluate trials. Their crashes are not counted here, and the objective is
             measured only while none of them runs.
     """

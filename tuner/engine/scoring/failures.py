@@ -52,7 +52,7 @@ def shortened(text: str) -> str:
 
 @contextlib.contextmanager
 def without_forks() -> Iterator[None]:
-    """End a child that was forked inside and comes out of it: it is not the run and must not go on as one.
+    """End a child process that was forked inside, before it leaves: it must not continue as the run.
 
     The exit code is that of `sys.exit`, 1 after any other error, else 0.
     """

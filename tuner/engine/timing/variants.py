@@ -53,7 +53,7 @@ class Plan:
 
     @property
     def fingerprints(self) -> list[str]:
-        """The fingerprints of the profiled configs, by which they are recognized."""
+        """Return the fingerprints of the profiled configs, which identify them."""
         return [config.fingerprint for config in self.profiled]
 
     def make_time_model(

@@ -255,7 +255,7 @@ def test_a_repair_that_was_not_there_when_the_run_began_is_named(monkeypatch: py
     monkeypatch.setattr(repairs, "_registered", {})
     with calibrated(model) as (adapter, _):
         monkeypatch.setattr(repairs, "_registered", registered)
-        with pytest.raises(BuildError, match=r"needs the mean of tensor 'x', which calibration did not take.*anew"):
+        with pytest.raises(BuildError, match=r"needs the mean of tensor 'x', which calibration did not take.*again"):
             adapter.build(repaired(space(adapter).default_config()))
 
 
