@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,25 @@ def test_the_report_escapes_hostile_texts(browser: Any, hostile: Path, tmp_path:
     assert one.page.locator("main img, main a[href^=javascript]").count() == 0
     assert not one.errors and not one.foreign
     one.context.close()
+
+
+class Tags(HTMLParser):
+    """Collects the start tags of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_the_report_of_hostile_texts_has_only_the_tags_of_its_template(hostile: Path, tmp_path: Path) -> None:
+    parser = Tags()
+    parser.feed(write_report(hostile, tmp_path / "report.html").read_text())
+    assert not {"img", "iframe", "b", "i"} & {tag for tag, _ in parser.tags}
+    links = [attributes.get("href") or "" for tag, attributes in parser.tags if tag == "a"]
+    assert links and all(link.startswith("#") for link in links)
+    assert not any(name.startswith("on") for _, attributes in parser.tags for name in attributes)
+    scripts = [attributes.get("type") for tag, attributes in parser.tags if tag == "script"]
+    assert scripts.count(None) <= 1 and set(scripts) <= {None, "application/json", "text/plain"}
