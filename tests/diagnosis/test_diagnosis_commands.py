@@ -83,7 +83,7 @@ def test_profile_shows_ops_and_latency(folder: Path) -> None:
     done = quaver(folder, "profile", "model.onnx", "--against", "int8.onnx", "--batch", 4, "-o", "profile.csv", *words)
     assert done.returncode == 0, done.stderr
     assert "QLinearConv" in done.stdout and "p99" in done.stdout and "samples/s" in done.stdout
-    assert "against / first" in done.stdout and "all of it is in profile.csv" in done.stdout
+    assert "against / first" in done.stdout and "the full profile is in profile.csv" in done.stdout
     with open(folder / "profile.csv", newline="") as file:
         assert {"first", "second"} <= {row["op"] for row in csv.DictReader(file)}
     done = quaver(folder, "profile", "model.onnx", "--history", "run", "--trial", 1, "--json", *words)
@@ -95,8 +95,8 @@ def test_profile_shows_ops_and_latency(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("diagnose", "model.onnx"), "--calib is needed"),
-        (("diagnose", "model.onnx", "--calib", "calib.npz", "--trial", 1), "trial 1 of which run?"),
+        (("diagnose", "model.onnx"), "such as --calib data.npz"),
+        (("diagnose", "model.onnx", "--calib", "calib.npz", "--trial", 1), "--trial 1 needs --history RUN"),
         (("diagnose", "model.onnx", "int8.onnx", "--calib", "calib.npz", "--history", "run"), "not both"),
         (("diagnose", "model.onnx", "--calib", "calib.npz", "-o", "model.onnx"), "takes a folder"),
         (("diagnose", "nowhere.onnx", "--calib", "calib.npz"), "nowhere.onnx"),
@@ -105,10 +105,10 @@ def test_profile_shows_ops_and_latency(folder: Path) -> None:
         (("diagnose", "model.onnx", "--calib", "calib.npz", "--rows", -1), "--rows takes"),
         (("diagnose", "model.onnx", "--calib", "calib.npz", "-o", "calib.npz/x"), "cannot write the tables into"),
         (("diagnose", "model.onnx", "--calib", "empty.npz"), "no samples"),
-        (("profile", "model.onnx", "--trial", 1), "go together"),
+        (("profile", "model.onnx", "--trial", 1), "pass --history and --trial together"),
         (("profile", "model.onnx", "--rows", -1), "--rows takes"),
         (("profile", "model.onnx", "-o", "profile.txt"), "ends in .csv or .json"),
-        (("profile", "model.onnx", "-o", "nowhere/profile.csv"), "there is no folder 'nowhere'"),
+        (("profile", "model.onnx", "-o", "nowhere/profile.csv"), "the folder 'nowhere' of -o does not exist"),
         (("profile", "model.onnx", "--runs", 0), "at least 1"),
     ],
 )
