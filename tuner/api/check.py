@@ -273,7 +273,7 @@ def _limit_verdict(
 def _speed(fp32: Model, int8: Model, faster_than: float, data: CalibrationData) -> SpeedVerdict:
     """Time both models interleaved on one sample. A difference within the error bar is no failure."""
     threads = fp32.threads or 1
-    models = [one.with_threads(threads) for one in (fp32, int8)]
+    models = [model.with_threads(threads) for model in (fp32, int8)]
     feeds = [_sample(model, data) for model in models]
     slow, fast = measure(models, feeds)
     speedup, spread = slow.seconds / fast.seconds, slow.spread + fast.spread

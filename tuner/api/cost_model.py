@@ -169,7 +169,7 @@ def _packed(adapter: Adapter, script: str) -> bytes:
         "batch": count_samples(feed),
         "configs": plan.fingerprints,
         "alone": list(plan.fused),
-        "borders": [[one.producer, list(one.readers), one.elements] for one in measure_edges(adapter, feed)],
+        "borders": [[edge.producer, list(edge.readers), edge.elements] for edge in measure_edges(adapter, feed)],
     }
     job = {"models": names, "profiled": len(profiled), "inputs": list(feed), "said": header}
     packed = io.BytesIO()

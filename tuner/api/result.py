@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from quaver.api.display.format import (
     converted_phrase,
+    early_stop_phrase,
     latency_phrase,
     predicted_phrase,
-    seen_phrase,
     trust_phrases,
 )
 from quaver.api.display.html import WARNED, as_html, trial_rows
@@ -191,7 +191,7 @@ class TuneResult:
         if self.best is None or self.best.unscored:
             return []
         lines = trust_phrases(self.best, self.losses, self.confidence, self.confirmations, self.criterion)
-        saved = seen_phrase(self.trials, 0 if self.fp32 is None else self.fp32.seen)
+        saved = early_stop_phrase(self.trials, 0 if self.fp32 is None else self.fp32.seen)
         return [*lines, *([saved] if saved else [])]
 
     def _counts(self, separator: str) -> str:

@@ -125,27 +125,27 @@ def trust_phrases(
     criterion: Criterion,
 ) -> list[str]:
     """Return how reliable the verdict on a trial is, from its losses, its confidence and its scores on other data."""
-    sure = sure_line(trial, confidence, criterion)
-    return [*lost_phrases(losses), *([sure] if sure else []), *confirmed_phrases(confirmations, criterion)]
+    line = confidence_line(trial, confidence, criterion)
+    return [*limit_phrases(losses), *([line] if line else []), *confirmation_phrases(confirmations, criterion)]
 
 
-def sure_line(trial: Trial, sure: Confidence | None, criterion: Criterion) -> str:
+def confidence_line(trial: Trial, confidence: Confidence | None, criterion: Criterion) -> str:
     """Return the verdict with its confidence and the interval of the loss; empty without scores of samples."""
     interval = interval_phrase(trial, criterion)
-    if trial.stopped or sure is None or not interval:
+    if trial.stopped or confidence is None or not interval:
         return interval
-    return f"{'met' if trial.met else 'not met'}; {sure_phrase(sure, criterion)}; {interval}"
+    return f"{'met' if trial.met else 'not met'}; {confidence_phrase(confidence, criterion)}; {interval}"
 
 
-def sure_phrase(sure: Confidence | None, criterion: Criterion) -> str:
+def confidence_phrase(confidence: Confidence | None, criterion: Criterion) -> str:
     """Return the confidence that the loss on such data is within the criterion; empty without scores of samples."""
-    if sure is None:
+    if confidence is None:
         return ""
     within = "within all limits" if criterion.is_conjunction else f"at most {allowed(criterion)}"
-    sentence = f"{probability(sure.chosen)} confidence that the loss on such data is {within}"
-    if sure.trials < 2 or probability(sure.chosen) == probability(sure.alone):
+    sentence = f"{probability(confidence.chosen)} confidence that the loss on such data is {within}"
+    if confidence.trials < 2 or probability(confidence.chosen) == probability(confidence.alone):
         return sentence
-    return f"{sentence} ({probability(sure.alone)} before correcting for the choice among {sure.trials} trials)"
+    return f"{sentence} ({probability(confidence.alone)} before correcting for the choice among {confidence.trials} trials)"
 
 
 def interval_phrase(trial: Trial, criterion: Criterion) -> str:
@@ -157,7 +157,7 @@ def interval_phrase(trial: Trial, criterion: Criterion) -> str:
     return f"the {subject} is {between} with {criterion.confidence or 0.95:.4g} confidence"
 
 
-def lost_phrases(losses: Sequence[LimitLoss]) -> Iterator[str]:
+def limit_phrases(losses: Sequence[LimitLoss]) -> Iterator[str]:
     """Yield the loss by each of several limits, the worst first; nothing if there is only one."""
     if len(losses) < 2:
         return
@@ -171,7 +171,7 @@ def lost_phrases(losses: Sequence[LimitLoss]) -> Iterator[str]:
         yield f"and {len(losses) - MAX_LIMITS} more limits, with no larger losses"
 
 
-def confirmed_phrases(confirmations: Iterable[Confirmation], criterion: Criterion) -> Iterator[str]:
+def confirmation_phrases(confirmations: Iterable[Confirmation], criterion: Criterion) -> Iterator[str]:
     """Yield the score of each trial that was scored on the data of `confirm`."""
     for confirmation in confirmations:
         verdict = "confirmed" if confirmation.met else "NOT confirmed"
@@ -202,7 +202,7 @@ def unconfirmed_phrase(best: Trial | None, met: bool | None, confirmations: Sequ
     return f"{scored}; resume the run to try the next best ones (`confirm_tries`)"
 
 
-def seen_phrase(trials: Iterable[Trial], total: int) -> str:
+def early_stop_phrase(trials: Iterable[Trial], total: int) -> str:
     """Return how many samples early stop saved; empty if it saved none.
 
     Args:
