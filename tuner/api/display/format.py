@@ -145,7 +145,8 @@ def confidence_phrase(confidence: Confidence | None, criterion: Criterion) -> st
     sentence = f"{probability(confidence.chosen)} confidence that the loss on such data is {within}"
     if confidence.trials < 2 or probability(confidence.chosen) == probability(confidence.alone):
         return sentence
-    return f"{sentence} ({probability(confidence.alone)} before correcting for the choice among {confidence.trials} trials)"
+    uncorrected = probability(confidence.alone)
+    return f"{sentence} ({uncorrected} before correcting for the choice among {confidence.trials} trials)"
 
 
 def interval_phrase(trial: Trial, criterion: Criterion) -> str:
