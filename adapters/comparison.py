@@ -1,7 +1,7 @@
 """Compare the float model that is tuned with the user's own, output by output.
 
-Converters and rewrites must not change what a model computes. They are trusted as far as this comparison goes: on the
-user's own calibration data, at two batch sizes where the model takes both.
+Converters and rewrites must not change what a model computes. This is checked on the user's own calibration data, at
+two batch sizes where the model takes both.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from quaver.types import Array, Feed, PlainDict
 
 log = logging.getLogger(__name__)
 
-# Two sums of the same products differ by rounding: up to about 1e-6 of the largest value in one layer, and more behind
-# many. What passes this is a difference, unless rounding alone explains it (ROUNDING, ROUNDING_MARGIN).
+# Relative difference above which outputs differ, unless rounding explains it (ROUNDING, ROUNDING_MARGIN). Two sums of
+# the same products differ by about 1e-6 of the largest value in one layer, and by more behind many. Judgement.
 TOLERANCE = 1e-4
-# Weights are changed by a millionth to see what rounding does to an output; a difference of up to four times that is
-# rounding still.
+# Weights are changed by a millionth to measure the effect of rounding on an output; a difference of up to four times
+# that effect counts as rounding. Judgement.
 ROUNDING, ROUNDING_MARGIN = 1e-6, 4.0
-# Integers and booleans are choices, and near a tie rounding decides. This share of them may differ.
+# Share of integers and booleans that may differ, because rounding decides near a tie. Judgement.
 MAX_FLIPPED = 1e-3
-# A model that other kernels run than the one given, as converted models are, may differ by this much.
+# Relative difference allowed for a converted model, which other kernels run. Judgement.
 OTHER_KERNELS = 1e-3
-# A difference is not divided by less than this.
+# Smallest value that a difference is divided by.
 _TINY = 1e-30
-# Samples in the larger of the two batches.
+# Samples in the larger of the two batches that are compared. Judgement.
 MAX_SAMPLES = 4
 
 # Runs a model on a feed and returns its outputs; raises if the model does not take the feed.
@@ -138,7 +138,7 @@ def compare_models(feeds: Sequence[Feed], inputs: Sequence[InputSpec], unmodifie
     Args:
         feeds: what to run both on; one sample is made up if there are none.
         inputs: what the models take.
-        given: runs the model as the user gave it.
+        unmodified: runs the model as the user gave it.
         tuned: runs the float model that is tuned.
 
     Raises:
@@ -183,7 +183,7 @@ def compare(
 
     Args:
         feeds: what to run both on.
-        given: runs the model as the user gave it.
+        unmodified: runs the model as the user gave it.
         tuned: runs the float model that is tuned.
         names: of the outputs that both return.
         rounded: runs the tuned model with its weights changed by `ROUNDING`, to see what rounding does. A difference
@@ -195,7 +195,7 @@ def compare(
     for feed in feeds:
         try:
             expected = unmodified(feed)
-        except Exception as error:  # runtimes have no class of their own for a batch size that does not fit
+        except Exception as error:  # runtimes have no exception class of their own for a batch size
             log.debug("the model as given does not take a batch of %d: %s", count_samples(feed), error)
             continue
         sizes.append(count_samples(feed))

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from quaver.errors import CalibrationError
-from quaver.types import Array, Feed, PlainMapping
+from quaver.types import Array, CalibrationData, Feed, PlainMapping
 
 log = logging.getLogger(__name__)
 
 
-# How an array or a dict of arrays, given as a whole, is cut when the model leaves the batch open.
+# Samples of a batch cut from a whole array, where the model leaves the batch open. Judgement: results do not depend on
+# it, because samples are split and joined again.
 BATCH = 32
 
 
@@ -41,35 +42,39 @@ class RemainingData:
 
 
 def feeds(
-    data: Any, inputs: Sequence[InputSpec], limit: int | None = None, remaining: RemainingData | None = None
+    data: CalibrationData, inputs: Sequence[InputSpec], limit: int | None = None, remaining: RemainingData | None = None
 ) -> Iterator[Feed]:
     """Turn `data` into feeds, at most `limit` samples in all. Samples are counted along the first axis.
 
-    A model with a fixed batch gets whole batches only, and at least one. `remaining` learns whether the limit cut
-    anything off. For data of unknown length it is unknown, and no further batch is requested to find out.
+    A model that fixes its batch gets only whole batches, and at least one.
 
     `data` is an iterable of batches, one array or dict of arrays that holds the whole set, a function that returns any
-    of these, or something with a length and items by number. It is iterated once; an iterator that can be rewound with
-    `reset()` is, before. What a batch may be; anything with `.numpy()` or `.asnumpy()`, and numbers in nested lists,
-    count as an array:
+    of these, or an object with a length and items by number. It is iterated once; an iterator with `reset()` is rewound
+    first. Objects with `.numpy()` or `.asnumpy()`, and numbers in nested lists, count as arrays. A batch is one of:
 
     - `x`, `(x,)`, `[x]`: the only input. One sample may come without its batch axis.
-    - `{"x": x, "ids": ids}`: inputs by name. What the model does not take is left out.
+    - `{"x": x, "ids": ids}`: inputs by name. Names that the model does not have are dropped.
     - `(x, ids)`, `[x, ids]`: all inputs, by position.
-    - `(x, label)`, `(x, ids, label)`, also as lists: all inputs and one thing more, which is left out.
-    - `((x, ids), label, ...)`, `({"x": x}, label, ...)`: the inputs together. What follows is left out.
+    - `(x, label)`, `(x, ids, label)`, also as lists: all inputs and one more value, which is dropped.
+    - `((x, ids), label, ...)`, `({"x": x}, label, ...)`: the inputs together. The values after them are dropped.
     - an object with the lists `data` and `label`: the inputs are its data.
-    - `[x1, x2]`, `[(x1, y1), (x2, y2)]`, `[{"x": x1}, {"x": x2}]`, where the second could be an input as well: refused.
-      They may be samples that were not put together, of which all but the first would be lost.
 
-    What follows the inputs could be one itself if it has their type and rank and a shape that the model takes, unless
-    it is one number for each sample.
+    `[x1, x2]`, `[(x1, y1), (x2, y2)]` and `[{"x": x1}, {"x": x2}]`, where the second could be an input as well, are
+    refused: they may be samples that were not joined, of which all but the first would be lost. A value could be an
+    input if it has the input's type and rank and a shape that the model takes, unless it is one number for each sample.
+
+    Args:
+        data: calibration data.
+        inputs: inputs of the model.
+        limit: largest number of samples; None for all.
+        remaining: gets `more` set if the limit left data over. It stays unset for data of unknown length, which is not
+            asked for another batch.
     """
     total, remaining = 0, RemainingData() if remaining is None else remaining
     for index, batch in enumerate(_batches(data, inputs)):
         where = f"calibration batch {index}"
         if index == 0 and _is_group(batch) and len(batch) > 1 and _without_label(batch, inputs, where) is not batch:
-            log.info("what follows the inputs in each calibration batch is taken for labels, and left out")
+            log.info("values after the inputs of each calibration batch are treated as labels and ignored")
         feed = match_inputs(batch, inputs, where)
         size = count_samples(feed)
         if limit is not None and total + size > limit:
@@ -129,13 +134,17 @@ def split(feed: Feed, size: int) -> Iterator[Feed]:
 def match_inputs(batch: Any, inputs: Sequence[InputSpec], where: str, labels: bool = True) -> Feed:
     """Return one batch in any of the accepted forms by input name, checked against the model's inputs.
 
-    Without `labels` all that is given must be inputs.
+    Args:
+        batch: the batch.
+        inputs: inputs of the model.
+        where: names the batch in error messages.
+        labels: allow a label after the inputs.
     """
     named = _by_name(_without_label(batch, inputs, where) if labels else batch, inputs, where)
     return {spec.name: _fit(named[spec.name], spec, where) for spec in inputs}
 
 
-def _batches(data: Any, inputs: Sequence[InputSpec]) -> Iterator[Any]:
+def _batches(data: CalibrationData, inputs: Sequence[InputSpec]) -> Iterator[Any]:
     whole = call_if_function(data)
     if hasattr(whole, "files") and isinstance(whole, Mapping):  # an open .npz
         whole = {name: whole[name] for name in whole}
@@ -163,17 +172,17 @@ def _unpacked(batch: Any) -> Any:
     return data[0] if len(data) == 1 else tuple(data)
 
 
-def call_if_function(data: Any) -> Any:
+def call_if_function(data: CalibrationData) -> Any:
     """Call a function without arguments, such as TFLite's representative_dataset; return other data as it is."""
     return data() if callable(data) and not isinstance(data, Iterable) and not _is_array(data) else data
 
 
-def _count(data: Any, inputs: Sequence[InputSpec]) -> float:
+def _count(data: CalibrationData, inputs: Sequence[InputSpec]) -> float:
     """Return the number of batches; infinity for data that does not tell."""
     whole = next(iter(data.values()), ()) if isinstance(data, Mapping) else data
     try:
         count = len(whole)
-    except Exception:  # an iterator, or a loader that cannot know
+    except Exception:  # an iterator, or a loader without a length
         return math.inf
     return -(-count // (fixed_batch(inputs) or BATCH)) if isinstance(data, Mapping) or _is_array(data) else count
 
@@ -286,7 +295,7 @@ def _is_array(value: Any) -> bool:
 def _array(value: Any) -> Array:
     if isinstance(value, np.ndarray):
         return value
-    if hasattr(value, "detach"):  # a torch tensor that may want gradients
+    if hasattr(value, "detach"):  # a torch tensor that may require gradients
         value = value.detach()
     if hasattr(value, "numpy"):
         value = value.numpy()

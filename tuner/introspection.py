@@ -15,13 +15,13 @@ class ActivationContext:
     """A quantized activation and its origin.
 
     Attributes:
-        name: of the tensor.
+        name: the name of the tensor.
         parameters: its scale and zero point.
-        ranges: what each calibration method would have chosen, if that is known.
-        origin: the op that writes it, also when it was moved about since; empty if no op does.
-        moved: kinds of the nodes that moved it about since then, in order; they leave it the scale it had.
-        axis: which axis holds channels; None if that is not known.
-        forced: the op that reads it and makes it take the scale of its result; empty if none does.
+        ranges: the range that each calibration method would have chosen, if that is known.
+        origin: the op that computes it, also if nodes moved it since; empty if no op does.
+        moved: kinds of the nodes that moved it since then, in order; they keep its scale.
+        axis: the axis that holds channels; None if that is not known.
+        forced: the op that reads it and forces the scale of its own result on it; empty if none does.
     """
 
     name: str
@@ -40,12 +40,12 @@ class OpContext:
     Attributes:
         op: its name.
         output: the tensor it writes.
-        axis: which axis of that holds channels; None if that is not known.
+        axis: the axis of the output that holds channels; None if that is not known.
         reads: the quantized tensors it reads; empty for an fp32 op.
         writes: its output where that is quantized; None if it writes float.
         one_scale: why its weight can have only one scale; empty if it can have one for each channel, or has no weight.
-        before: the ops whose outputs reach it, directly or through nodes that are no ops.
-        between: the kinds of these nodes.
+        before: the ops whose outputs reach it, directly or through other nodes.
+        between: the kinds of those nodes.
         module: the module of the user's code that it comes from, such as "layer1.0.conv1", where the exporter left it.
         tensor_id: the number of its output in the quantized model, where tensors have numbers.
     """
@@ -67,9 +67,9 @@ class UntunedOp:
     """An operator that is not tuned, but reads or writes a quantized tensor, such as a pool, a reshape or a Softmax.
 
     Attributes:
-        context: what surrounds it.
+        context: its surroundings.
         kind: its type, as the framework spells it.
-        precision: what it runs in: it may hand on integers, or compute in float between ops that do not.
+        precision: its precision: it may pass on integers, or compute in float between int8 ops.
     """
 
     context: OpContext
@@ -83,10 +83,10 @@ class OpWeight:
 
     Attributes:
         op: the op's name.
-        fp32: in the float model.
-        optimized: in the quantized model: in integers, or float for an fp32 op.
-        axis: which axis holds output channels; None if none does.
-        inner: which axis holds input channels; None if none does.
+        fp32: the weight in the float model.
+        optimized: the weight in the quantized model: in integers, or float for an fp32 op.
+        axis: the axis that holds output channels; None if none does.
+        inner: the axis that holds input channels; None if none does.
     """
 
     op: str
@@ -103,9 +103,9 @@ class QuantizedOp:
     Attributes:
         name: the operator's, or that of the model's input that is quantized; unique in the model.
         kind: its type, as the framework spells it.
-        tensor: the name of what it writes.
-        parameters: scale and zero point of that.
-        tensor_id: the number of that, where tensors have numbers.
+        tensor: the name of its output.
+        parameters: scale and zero point of its output.
+        tensor_id: the number of its output, where tensors have numbers.
     """
 
     name: str
@@ -133,10 +133,10 @@ class LocalRun(NamedTuple):
     """One feed through the float model, with each op also computed in its quantized form.
 
     Attributes:
-        ops: of each op its float output, and its output in reduced precision from the same float inputs, as real
-            numbers or in integers; None for an fp32 op.
+        ops: of each op its float output, and its quantized output from the same float inputs, as real numbers or in
+            integers; None for an fp32 op.
         tensors: other float tensors that were asked for.
-        outputs: of the float model.
+        outputs: the outputs of the float model.
     """
 
     ops: Mapping[str, tuple[Array, Array | QuantizedTensor | None]]
@@ -149,7 +149,7 @@ class QuantizedRun(NamedTuple):
 
     Attributes:
         ops: the output of each op, as real numbers or in integers.
-        outputs: of the model.
+        outputs: the outputs of the model.
     """
 
     ops: Mapping[str, Array | QuantizedTensor]
@@ -161,10 +161,10 @@ class KernelTime:
     """The time of one kernel.
 
     Attributes:
-        name: of the graph node, or of the op that it belongs to.
+        name: the name of the graph node, or of the op that it belongs to.
         op: the op that it belongs to; empty if it belongs to none.
-        kernel: what the runtime executes, in its own words.
-        seconds: in the usual inference.
+        kernel: the runtime's name of the kernel.
+        seconds: its time in the median inference.
     """
 
     name: str
@@ -178,12 +178,12 @@ class Timing:
     """The times of a model's kernels, and of the model end to end.
 
     Attributes:
-        kernels: what each kernel takes, in graph order.
+        kernels: the time of each kernel, in graph order.
         latencies: seconds of each inference, end to end, without the profiler.
-        samples: how many samples one inference holds.
-        threads: as asked for; 0 is the runtime's own choice.
+        samples: the number of samples in one inference.
+        threads: threads of one inference; 0 is the runtime's own choice.
         precisions: the precision that each op runs in, if that is known.
-        how: where the times of kernels come from, in a sentence.
+        how: the source of the kernel times, in a sentence.
     """
 
     kernels: tuple[KernelTime, ...]

@@ -287,7 +287,7 @@ def test_dropped_labels_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     list(feeds([{"x": X}, [X]], ONE))
     assert not caplog.messages
     list(feeds([(X, LABELS)] * 5, ONE))
-    assert caplog.messages == ["what follows the inputs in each calibration batch is taken for labels, and left out"]
+    assert caplog.messages == ["values after the inputs of each calibration batch are treated as labels and ignored"]
 
 
 # Two samples, or (input, label)? By half of the readings half of the data would be lost.
