@@ -16,7 +16,7 @@ from sample_scores import MODEL, SETTINGS
 
 import quaver
 from quaver.command import main
-from quaver.command.json_records import tuned
+from quaver.command.json_records import result_to_dict
 from quaver.engine.inspection.output_drift import NOTE, OutputComparison, compare_output, drift_of
 from quaver.history import History
 from quaver.insights import FollowedRun, write_report
@@ -128,7 +128,7 @@ def test_a_score_that_sees_no_values_does_not_hide_the_drift(
     assert "the output is far from the float model's on 32 calibration samples" in warning
     assert f"relative error {drift.relative_error:.3g}" in warning
     assert f"outputs vs fp32: relative error {drift.relative_error:.3g}, top-1 agreement" in str(result)
-    assert tuned(result)["output_drift"]["relative_error"] == drift.relative_error
+    assert result_to_dict(result)["output_drift"]["relative_error"] == drift.relative_error
     data = FollowedRun(folder).poll()
     assert data is not None
     shown = verdict(data)
