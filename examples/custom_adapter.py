@@ -67,7 +67,7 @@ class Calibrator(StreamingCalibrator):
         return [(name, recorded[name]) for name in self.tensors]
 
     def origin_of(self, tensor):
-        return "what a layer reads"
+        return "the input of a layer"
 
 
 @register_adapter
