@@ -1,4 +1,4 @@
-"""A tensor in integers, and what its integers stand for: real = scale * (integer - zero_point)."""
+"""Affine quantization: real = scale * (integer - zero_point)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from quaver.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizationParameters:
-    """What integers stand for, with one scale for all of a tensor or one for each channel.
+    """The scale and zero point of a tensor in integers, for the whole tensor or for each channel.
 
     Attributes:
-        scale: one step; a scalar array, or one value for each channel.
-        zero_point: the integer that stands for zero, of the same shape. Its type is that of the integers.
-        axis: which axis of the tensor holds the channels; None with one scale for all.
+        scale: the size of one step; a scalar array, or one value for each channel.
+        zero_point: the integer of the real number zero, of the same shape. Its type is that of the integers.
+        axis: the axis of the channels; None with one scale for the whole tensor.
     """
 
     scale: Array
@@ -27,20 +27,20 @@ class QuantizationParameters:
 
     @property
     def integers(self) -> tuple[int, int]:
-        """The smallest and the largest integer. Types of fewer than 8 bits, which numpy itself has not, count too."""
+        """The smallest and the largest integer, also of types of fewer than 8 bits, which numpy itself lacks."""
         kind = self.zero_point.dtype.name
         count = 2 ** int(re.sub(r"\D", "", kind))
         return (0, count - 1) if kind.startswith("u") else (-count // 2, count // 2 - 1)
 
     @property
     def steps(self) -> int:
-        """How many steps lie between the smallest and the largest integer: 255 in 8 bits."""
+        """The number of steps between the smallest and the largest integer: 255 in 8 bits."""
         low, high = self.integers
         return high - low
 
     @property
     def limits(self) -> tuple[float, float]:
-        """With one scale: the smallest and the largest real number; what lies beyond is clipped to it."""
+        """The smallest and the largest real number of one scale; values beyond are clipped."""
         step, zero = float(self.scale), int(self.zero_point)
         low, high = self.integers
         return (low - zero) * step, (high - zero) * step
@@ -80,37 +80,37 @@ class QuantizedTensor(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes."""
+        """The bytes of its values."""
         return self.values.nbytes
 
     def dequantized(self) -> Array:
-        """The tensor as float32."""
+        """Return the tensor as float32."""
         return self.rescaled(self.values.astype(np.float32))
 
-    def rescaled(self, copied: Array) -> Array:
-        """Turn integers that were copied into an array of floats into real numbers, in place."""
+    def rescaled(self, values: Array) -> Array:
+        """Turn the integers, copied into an array of floats, into real numbers in place."""
         parameters = self.parameters
         if parameters.axis is None:
             zero, scale = int(parameters.zero_point), float(parameters.scale)
             if zero:
-                copied -= zero
-            copied *= scale
+                values -= zero
+            values *= scale
         else:
-            shape = [1] * copied.ndim
+            shape = [1] * values.ndim
             shape[parameters.axis] = -1
-            zeros = parameters.zero_point.astype(copied.dtype)
+            zeros = parameters.zero_point.astype(values.dtype)
             if zeros.any():
-                copied -= zeros.reshape(shape)
-            copied *= parameters.scale.reshape(shape)
-        return copied
+                values -= zeros.reshape(shape)
+            values *= parameters.scale.reshape(shape)
+        return values
 
 
 def quantized(values: Array, parameters: QuantizationParameters) -> QuantizedTensor:
-    """Real numbers in integers, with one scale for all."""
+    """Quantize real numbers with one scale."""
     steps = np.rint(values / float(parameters.scale)) + int(parameters.zero_point)
     return QuantizedTensor(np.clip(steps, *parameters.integers).astype(parameters.zero_point.dtype), parameters)
 
 
 def as_float(tensor: Array | QuantizedTensor) -> Array:
-    """A tensor as real numbers, whichever way it is given."""
+    """Return a tensor as real numbers, whether it is quantized or not."""
     return tensor.dequantized() if isinstance(tensor, QuantizedTensor) else tensor

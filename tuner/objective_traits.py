@@ -1,4 +1,4 @@
-"""What an objective asks of a search, as data: strategies and settings read it by the objective's name."""
+"""Traits of objectives: data that strategies and settings look up by the objective's name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveTraits:
-    """What an objective asks of a search.
+    """The demands of an objective on a search.
 
     Attributes:
         rewards_speed: True if a faster model is better. Strategies then use the times of ops and of conversions.

@@ -1,4 +1,4 @@
-"""Processors: which one a verdict was measured on, and on which others it holds.
+"""Processors: the one that a verdict was measured on, and the others on which it holds.
 
 x86 processors without VNNI add two products of 8 bits in 16 bits and saturate, those with VNNI add in 32 bits. A model
 whose sums can saturate scores differently on the two kinds; see `quaver.Config.portable`.
@@ -40,12 +40,12 @@ class Processor:
 
     @property
     def is_x86(self) -> bool:
-        """Return whether it runs programs for x86."""
+        """True if it runs programs for x86."""
         return self.architecture.lower() in ("x86_64", "amd64", "i686", "i386", "x86")
 
     @property
     def has_vnni(self) -> bool:
-        """Return whether it adds products of 8 bits in 32 bits at once."""
+        """True if it adds products of 8 bits directly in 32 bits."""
         return any(name in VNNI for name in self.int8)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ def this_processor() -> Processor:
 
 @dataclass(frozen=True, slots=True)
 class Coarsened:
-    """How much of a model has coarser weights than without `portable`.
+    """The part of a model that has coarser weights than without `portable`.
 
     Attributes:
         ops: int8 ops whose sums would saturate on some processors.
@@ -90,7 +90,7 @@ class Coarsened:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a model answered on another processor, emulated or real.
+    """The answers of a model on another processor, emulated or real.
 
     Attributes:
         cpu: the processor.
@@ -115,7 +115,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Portability:
-    """Where the verdict on a model was measured, and where else it holds.
+    """The processors on which the verdict on a model was measured, and on which it holds.
 
     Attributes:
         measured_on: the processor that the scores were taken on; with workers elsewhere, that of the run itself.
@@ -140,7 +140,7 @@ class Portability:
 
     @classmethod
     def from_dict(cls, noted: Any) -> Portability | None:
-        """Return what a history holds; None if it holds nothing that can be read, as those of earlier versions."""
+        """Return the portability that a history holds; None if there is none that can be read."""
         try:
             measured, coarser = noted["measured_on"], noted.get("coarsened")
             processor = Processor(
@@ -156,7 +156,7 @@ class Portability:
 
     @property
     def statement(self) -> str:
-        """Return on which other processors the answers are the same."""
+        """Return the other processors on which the answers are the same."""
         if self.promise == "float":
             return "every op runs in float"
         if self.promise == "inherent":

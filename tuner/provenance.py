@@ -1,4 +1,4 @@
-"""What a saved model says about where it comes from."""
+"""The provenance of a saved model, which is stored in its file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORIGINAL_NAME, ORIGINAL_VERSION = f"{PREFIX}original_producer_name", f"{PREFIX}o
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a saved model comes from. It holds nothing that differs between two equal runs: no time, path or run.
+    """The origin of a saved model. It holds nothing that differs between two equal runs: no time, path or run.
 
     Attributes:
         quaver: the version of quaver that built the model.
@@ -48,7 +48,7 @@ class Provenance:
     is_unchanged: bool | None = None
 
     def to_properties(self) -> dict[str, str]:
-        """Return what is written into a file: text by name, mappings as JSON. What is empty is left out."""
+        """Return the texts to write into a file, by name, mappings as JSON. Empty values are left out."""
         properties = {
             "version": self.quaver,
             "float_model": self.float_model,
@@ -91,7 +91,7 @@ class Provenance:
         )
 
     def to_dict(self) -> PlainDict:
-        """Return all of it as builtins, for JSON."""
+        """Return builtins, for JSON."""
         return {
             "quaver": self.quaver,
             "float_model": self.float_model,
@@ -108,7 +108,7 @@ class Provenance:
 
 
 def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that are quaver's, without the user's own."""
+    """Return only the properties that quaver wrote."""
     return {name: text for name, text in properties.items() if name.startswith(PREFIX)}
 
 

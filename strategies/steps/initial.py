@@ -131,8 +131,8 @@ def _mixed_configs(
     by_gain = sorted(free, key=model.saved)
     # Few ops, those that save most, where conversions use up the gain of the others; at last a single one.
     all_but_few = [by_gain[: -max(len(by_gain) // part, 1)] for part in (*TUNING.few_ops_parts, len(by_gain))]
-    others = [[name for name in free if name not in set(per_channel)]] if per_channel else []
-    fallen = [config.fallback(*names) for names in (*others, *all_but_few)]
+    without_weights = [[name for name in free if name not in set(per_channel)]] if per_channel else []
+    fallen = [config.fallback(*names) for names in (*without_weights, *all_but_few)]
     candidates = dict.fromkeys([config, *from_front, *fallen])
     return (item for item in sorted(candidates, key=lambda item: -item.quantized_count) if item.quantized_ops)
 

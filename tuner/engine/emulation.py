@@ -67,10 +67,10 @@ def emulator_command(cpu: str) -> list[str]:
     path = shutil.which(EMULATOR)
     if path is None:
         raise SettingsError(f"cpu={cpu!r} needs {EMULATOR}, which is not installed: {INSTALL}")
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout  # nosec B603
-    version = re.search(r"version (\d+)\.(\d+)", said)
+    output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout  # nosec B603
+    version = re.search(r"version (\d+)\.(\d+)", output)
     if version is None or (int(version[1]), int(version[2])) < MIN_VERSION:
-        first_line = said.partition("\n")[0]
+        first_line = output.partition("\n")[0]
         raise SettingsError(f"cpu={cpu!r} needs a newer {EMULATOR} than {first_line!r}: {INSTALL}")
     return [path, "-cpu", PROCESSORS[cpu.lower()][0]]
 
@@ -194,7 +194,7 @@ class EmulatedModel(Model):
 
 
 def _samples_in(feed: Feed, model: Model) -> int:
-    """Return how many samples a feed holds: the length of the first open axis, or one."""
+    """Return the number of samples of a feed: the length of the first open axis, or one."""
     for spec in model.inputs:
         if spec.shape and spec.shape[0] is None:
             return len(feed[spec.name])

@@ -179,7 +179,7 @@ def _empty_contexts(names: Sequence[str]) -> Mapping[str, OpContext]:
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """What is recorded: tensors of these ops, by this recorder, on at most `limit` samples."""
+    """A recording: of the tensors of these ops, by this recorder, on at most `limit` samples."""
 
     view: ModelView
     names: Sequence[str]

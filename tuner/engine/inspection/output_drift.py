@@ -1,8 +1,8 @@
-"""Output drift: how far the outputs of the best model are from the float model's, whatever the score says.
+"""Output drift: the difference between the outputs of the best model and the float model's, whatever the score.
 
 A rank metric can hide it: a detector keeps its AUC while its probabilities fall by half, and every threshold that was
-chosen for the float model is wrong. So the drift is measured once at the end of a run, on the kept calibration samples,
-and noted in the history, where the command line, the page and the report read it.
+chosen for the float model is wrong. So the drift is measured once at the end of a run, on the probe samples, and noted
+in the history, where the command line, the page and the report read it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_MEAN_SHIFT = 0.1
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """One output of the quantized model beside the float model's, over all samples.
+    """One output of the quantized model compared with the float model's, over all samples.
 
     Attributes:
         index: which output of the model it is, counted from 0.
@@ -56,7 +56,7 @@ class OutputComparison:
             texts. None where an output is no prediction.
         float_mean: mean of the float model's output; None where there is no relative error.
         quantized_mean: mean of the quantized model's output.
-        is_probability: whether all values of the float output lie between 0 and 1.
+        is_probability: True if all values of the float output lie between 0 and 1.
     """
 
     index: int
@@ -68,14 +68,14 @@ class OutputComparison:
 
     @property
     def mean_shift(self) -> float:
-        """Return by how much the mean of a probability moved; 0 for other outputs."""
+        """The change of the mean of a probability; 0 for other outputs."""
         if not self.is_probability or self.float_mean is None or self.quantized_mean is None:
             return 0.0
         return abs(self.quantized_mean - self.float_mean)
 
     @property
     def is_far_off(self) -> bool:
-        """Return whether the output differs so much that a good score should not be trusted without a look at it."""
+        """True if the output differs so much that a good score must not be trusted without checking it."""
         error = self.relative_error
         if error is not None and (error > MAX_RELATIVE_ERROR or self.mean_shift > MAX_MEAN_SHIFT):
             return True
@@ -85,11 +85,11 @@ class OutputComparison:
 
 @dataclass(frozen=True, slots=True)
 class OutputDrift:
-    """How far the outputs of a trial are from the float model's, on calibration samples.
+    """The difference between the outputs of a trial and the float model's, on calibration samples.
 
     Attributes:
         trial: number of the trial.
-        samples: how many samples were run through both models.
+        samples: the number of samples that both models ran.
         outputs: each output that could be compared.
     """
 
@@ -99,27 +99,27 @@ class OutputDrift:
 
     @property
     def relative_error(self) -> float | None:
-        """Return the relative error of the worst output; None if no output is made of floating-point numbers."""
+        """The relative error of the worst output; None if no output is made of floating-point numbers."""
         return max((item.relative_error for item in self.outputs if item.relative_error is not None), default=None)
 
     @property
     def top1_agreement(self) -> float | None:
-        """Return the share of predictions that both models agree on, of the worst output; None if there are none."""
+        """The share of predictions that both models agree on, of the worst output; None if there are none."""
         return min((item.agreement for item in self.outputs if item.agreement is not None), default=None)
 
     @property
     def far_off(self) -> tuple[OutputComparison, ...]:
-        """Return the outputs that differ too much from the float model's to go unnoticed."""
+        """The outputs that differ so much from the float model's that the user must know."""
         return tuple(item for item in self.outputs if item.is_far_off)
 
 
 def note_drift(adapter: Adapter, best: Trial, model: Model, history: History) -> None:
     """Measure the drift of the best trial and record it, unless it is recorded, or there are no samples.
 
-    Nothing that fails here may cost the run: the drift is missing then, and the log says why.
+    A failure does not end the run: the drift is missing, and the log says why.
 
     Args:
-        adapter: builds the float model, and has kept a few calibration samples.
+        adapter: builds the float model, and holds the probe samples.
         best: the trial.
         model: the model of the trial. Its session is closed afterwards.
         history: where the drift is noted.
@@ -175,7 +175,7 @@ def compare_output(
         index: which output it is.
         expected: the arrays of the float model.
         actual: those of the quantized model.
-        sizes: how many samples each batch has.
+        sizes: the number of samples of each batch.
 
     Returns:
         None where nothing can be compared: maps, sequences, empty outputs, and outputs whose shape depends on the data

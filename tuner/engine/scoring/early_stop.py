@@ -78,7 +78,7 @@ def rules_out(criterion: Criterion, baseline: Scored, scored: Scored, delta: flo
 
 @dataclass(frozen=True, slots=True)
 class EarlyStopReference:
-    """What a trial is compared with to stop it early.
+    """The reference that a trial is compared with to stop it early.
 
     Attributes:
         criterion: the criterion.

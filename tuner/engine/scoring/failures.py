@@ -1,4 +1,4 @@
-"""What to record of an error in user code, whatever that code does: texts of bounded length, and forked children.
+"""Record errors in user code, whatever that code does: texts of bounded length, and forked children.
 
 An exception may raise when it is printed, may carry a whole array as text, or may be no `Exception` at all
 (`sys.exit`). None of that may end a run.

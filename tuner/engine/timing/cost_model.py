@@ -90,8 +90,8 @@ class CostModel:
         }
 
     def _times(self, name: str) -> dict[str, float]:
-        others = {key: seconds[name] for key, seconds in self.variants.items() if name in seconds}
-        return {"fp32": self.model.fp32[name], "int8": self.model.quantized[name], **others}
+        variants = {key: seconds[name] for key, seconds in self.variants.items() if name in seconds}
+        return {"fp32": self.model.fp32[name], "int8": self.model.quantized[name], **variants}
 
 
 def measure_cost_model(adapter: Adapter, target: str | None = None) -> CostModel:
