@@ -58,6 +58,8 @@ lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/bandit -q -c bandit.yaml -r adapters diagnosis history insights strategies tuner
+	$(BIN)/python tools/readability.py
+	$(BIN)/python tools/word_list.py
 
 SECONDS ?= 60
 GRAPHS  ?= 2000

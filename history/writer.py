@@ -61,9 +61,7 @@ class History:
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> History:
         """Start a snapshot at `path`, a file or an existing folder. Existing content is never overwritten."""
-        place = Path(path)
-        if place.is_dir():
-            place /= FILE_NAME
+        place = Path(path) / FILE_NAME if Path(path).is_dir() else Path(path)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -37,7 +37,7 @@ class Bayesian(Strategy):
     another mode if they have it, is one more, and so is each repair, on all ops that offer it. It starts from fallbacks
     along the ranking (none, the first 1, 2, 4, ... ops), then proposes where an extra-trees model of the results
     expects the most. A trial's value is its loss until the criterion is met, then the share of fp32 ops, so that it
-    goes on towards more int8. It proposes one configuration for each worker at a time, or `batch`, and learns less from
+    continues towards more int8. It proposes one configuration per worker at a time, or `batch`, and learns less from
     each then. It never proposes a configuration twice and ends when it finds no new one; `max_trials` and `timeout` end
     it before.
     """

@@ -67,7 +67,7 @@ class TuneResult:
             `as_given_ms` of the model as given if that differs, and the `batch` and `threads` of all latencies.
         fp32: the fp32 model's trial, with its metrics and the scores of samples.
         losses: the loss of the best trial by each limit of the criterion, slices included, the worst first.
-        sureness: the confidence that the best trial's loss on such data is within the criterion; None without scores
+        confidence: the confidence that the best trial's loss on such data is within the criterion; None without scores
             of samples.
         confirmations: the scores of trials on the data of `confirm`, in order.
         output_drift: the difference between the outputs of the best and the float model on a few samples:

@@ -173,7 +173,7 @@ class TuningRun:
 
     @property
     def reason(self) -> StopReason | None:
-        """Return why the run is over; None while it goes on."""
+        """Return why the run is over; None while it is active."""
         return self._run.reason
 
     def ask(self) -> PendingTrial | None:
