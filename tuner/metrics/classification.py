@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -87,11 +88,13 @@ class _F1(SetMetric):
             picked = outputs.argmax(axis=1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0.5).astype(int)
             truth, predicted = labels[:, None] == classes, picked[:, None] == classes
         if self._average == "binary":
-            truth, predicted = truth[:, -1:], predicted[:, -1:]
-        axis = None if self._average == "micro" else 0
-        right, either = (truth & predicted).sum(axis=axis), truth.sum(axis=axis) + predicted.sum(axis=axis)
-        occurs = np.atleast_1d(either) > 0  # a class without labels and predictions does not count
-        return float(np.mean(2 * np.atleast_1d(right)[occurs] / np.atleast_1d(either)[occurs])) if occurs.any() else 0.0
+            truth, predicted = truth[:, -1], predicted[:, -1]
+        # Imported here because scikit-learn takes a second to import. A class without labels and predictions is NaN and
+        # does not count; if all are NaN, the score is 0.
+        from sklearn.metrics import f1_score
+
+        score = float(f1_score(truth, predicted, average=self._average, zero_division=np.nan))
+        return 0.0 if math.isnan(score) else score
 
 
 class _Auc(SetMetric):
@@ -101,10 +104,6 @@ class _Auc(SetMetric):
         is_positive = labels == 1
         if is_positive.all() or not is_positive.any() or not np.isin(labels, (0, 1)).all():
             raise EvaluationError("auc needs labels of 0 and 1, and at least one of each")
-        # AUC is the share of (positive, negative) pairs in the right order; equal outputs share their mean rank.
-        _, place, counts = np.unique(outputs, return_inverse=True, return_counts=True)
-        ends = np.cumsum(counts)
-        ranks = (ends - (counts - 1) / 2)[place.reshape(-1)]
-        positives = int(is_positive.sum())
-        in_order = float(ranks[is_positive].sum()) - positives * (positives + 1) / 2
-        return float(in_order / (positives * (is_positive.size - positives)))
+        from sklearn.metrics import roc_auc_score
+
+        return float(roc_auc_score(labels, outputs))
