@@ -26,7 +26,7 @@ MODEL = chain()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("road")
+    path = tmp_path_factory.mktemp("run")
     onnx.save(MODEL, path / "model.onnx")
     return path
 
@@ -133,7 +133,7 @@ def test_the_model_of_a_run_and_the_users_file_are_not_changed(result: TuneResul
 
 def test_another_model_is_refused(result: TuneResult) -> None:
     for other in (chain(seed=5), chain(layers=5)):
-        with pytest.raises(HistoryError, match=r"belongs to another model: .* Give the float model that the run"):
+        with pytest.raises(HistoryError, match=r"belongs to another model: .* Pass the float model that the run"):
             quaver.recover(other, result.history_path, 1)
     with pytest.raises(ModelError, match="no model"):
         quaver.recover("nowhere.onnx", result.history_path, 1)

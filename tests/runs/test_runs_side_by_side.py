@@ -128,7 +128,7 @@ def test_what_cannot_be_sent_is_named_before_anything_is_evaluated(tmp_path: Pat
             return 1.0
 
     with pytest.raises(
-        ExecutorError, match=r"the variable 'lock' it uses is of type lock, which cannot be pickled\. Make"
+        ExecutorError, match=r"the variable 'lock' it uses is of type lock, which cannot be pickled\. Create"
     ):
         tune(tmp_path / "one", locked, n_jobs=2)
     with pytest.raises(ExecutorError, match=r"its attribute 'lock' is of type lock"):

@@ -1,4 +1,4 @@
-"""The whole road with a Keras network: fit, every strategy, resume, recover, the command line."""
+"""A whole run with a Keras network: fit, every strategy, resume, recover, the command line."""
 
 from __future__ import annotations
 
