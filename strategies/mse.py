@@ -83,9 +83,14 @@ class Mse(Strategy):
         return 2 * self.first_success(space) - 1
 
     def first_success(self, space: TuningSpace) -> int:
-        """Return 2 n - 1 (all int8, each op, n - 2 of them added up), and those tried together or in other modes."""
-        ops = len(space.able_to_fall_back(space.default_config()))
-        return max(2 * ops - 1, 1) + (ops // FALLBACKS_TOGETHER).bit_length() + on_offer(space)
+        """Return 2 n - 1 (all int8, each op, n - 2 of them added up), and those tried together or in other modes.
+
+        It is one more if rules keep other ops in int8: then all n ops may fall back together.
+        """
+        default = space.default_config()
+        ops = len(space.able_to_fall_back(default))
+        others_stay = len(default.quantized_ops) > ops
+        return max(2 * ops - 1 + others_stay, 1) + (ops // FALLBACKS_TOGETHER).bit_length() + on_offer(space)
 
 
 def _other_modes(first: Trial, space: TuningSpace, probe: Probe) -> Walk:

@@ -226,7 +226,7 @@ def test_models_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
         quaver.profile(heavy(), replace(result, best=None))
     with pytest.raises(quaver.SettingsError, match="history holds many trials: name one"):
         quaver.profile(heavy(), history=result.workspace)
-    with pytest.raises(quaver.SettingsError, match="a quantized model or a history"):
+    with pytest.raises(quaver.SettingsError, match="a quantized model, or a history"):
         quaver.profile(heavy(), result.model_path, history=result.workspace)
     with pytest.raises(quaver.SettingsError, match="needs its calibration"):
         quaver.profile(heavy(), result.best)

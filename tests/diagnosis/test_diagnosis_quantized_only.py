@@ -64,7 +64,7 @@ def test_impossible_diagnoses_are_refused_with_a_reason(tmp_path: Path) -> None:
     path = own_file(models.chain(), tmp_path / "int8.onnx", "qdq")
     with pytest.raises(quaver.SettingsError, match="worst compare with float values"):
         quaver.diagnose_quantized(path, models.images(), layer_metrics={"worst": np.max})
-    with pytest.raises(quaver.SettingsError, match="give float_model"):
+    with pytest.raises(quaver.SettingsError, match="pass float_model"):
         quaver.diagnose_quantized(path, models.images(), model_metrics={"same": lambda f, q: 1.0})
     (tmp_path / "text.onnx").write_text("no model")
     with pytest.raises(quaver.ModelError, match="cannot be read"):

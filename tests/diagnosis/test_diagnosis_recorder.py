@@ -80,7 +80,7 @@ def test_batches_are_joined_and_split_to_fit_the_memory(monkeypatch: pytest.Monk
     assert counts == [1, 79]
     counts.clear()
     tensor = 16 * 36  # values; three ops have a float and two bytes for each, and there are the input and two outputs
-    monkeypatch.setattr("quaver.engine.inspection.diagnose.HELD_BYTES", 10 * tensor * (3 * 6 + 3 * 4))
+    monkeypatch.setattr("quaver.engine.inspection.diagnose.BATCH_BYTES", 10 * tensor * (3 * 6 + 3 * 4))
     quaver.diagnose(models.chain(), None, models.images(65), timing=False, threads=1)
     assert counts == [1, *[10] * 6, 4]
 

@@ -56,6 +56,12 @@ def test_no_first_success_comes_later_than_was_said(
     assert found is None or found <= said
 
 
+def test_mse_counts_the_trial_in_which_all_ops_that_may_fall_back_do_so_together() -> None:
+    """Rules keep the other ops in int8, so that something stays quantized."""
+    model = Lawless(ops=5, culprits=0, reluctant=2, rules={"op00[0-3]": "int8"}, seed=481)
+    assert first_success("mse", model, "latency") == make_strategy("mse").first_success(model.space) == 2
+
+
 class OnlyTheLast(SimulatedModel):
     """Only the last configuration that a strategy tries meets the criterion."""
 

@@ -77,7 +77,7 @@ def test_another_model_does_not_and_few_samples_are_enough_to_see_it(int8: dict[
 
 @needs_emulator
 def test_an_eval_func_that_does_not_call_the_model_is_named(int8: dict[bool, Path]) -> None:
-    with pytest.raises(EvaluationError, match="eval_func does not call the model that it is given"):
+    with pytest.raises(EvaluationError, match="eval_func does not call the model that it gets"):
         quaver.check(MODEL, int8[True], lambda model: 0.9, cpu="haswell")
 
 

@@ -25,7 +25,7 @@ def test_every_strategy_is_listed_with_what_it_needs_for_so_many_ops(ops: int, t
     assert listed["auto"][:3] == ["quaver", str(Auto().first_success(space)), str(Auto().worst_case(space))]
     assert listed["basic"][1] == str(Basic().first_success(space))
     assert listed["random"][1:3] == ["unknown", "unlimited"]
-    assert " ".join(listed["mse_v2"][3:]).startswith("At each step the op falls back that lowers the error")
+    assert " ".join(listed["mse_v2"][3:]).startswith("At each step, move the op to fp32 that lowers the output error")
 
 
 def test_they_are_counted_for_a_model(tmp_path: Path) -> None:
