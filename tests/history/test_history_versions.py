@@ -246,7 +246,9 @@ def test_a_choice_that_cannot_be_built_is_reported_with_both_versions(tmp_path: 
         history.begin(real.header)
         history.start_run({}, {"quaver": "9.9"})
         history.append(replace(real.trial(1), config=real.trial(1).config.replace({name: OpConfig(INT8, "psychic")})))
-    message = rf"trial 1 cannot be rebuilt: it runs '{name}' with a choice .* used quaver 9\.9; here are quaver .* Install"
+    message = (
+        rf"trial 1 cannot be rebuilt: it runs '{name}' with a choice .* used quaver 9\.9; here are quaver .* Install"
+    )
     with pytest.raises(HistoryError, match=message):
         quaver.recover(MODEL, history.path, 1)
 
