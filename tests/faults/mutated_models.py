@@ -133,14 +133,14 @@ def model_of(kind: str, number: int, seed: int) -> bytes:
 
 def _use(kind: str, data: bytes) -> str:
     """Open a model, look at it, calibrate it, build it in float and in int8, and run that."""
-    from quaver.adapters import AdapterOptions
+    from quaver.adapters import AdapterOptions, load_with
     from quaver.adapters.litert.adapter import LiteRTAdapter
     from quaver.adapters.onnxrt.adapter import OnnxAdapter
     from quaver.errors import QuaverError
     from quaver.space import TuningSpace
 
     try:
-        adapter = (OnnxAdapter if kind == "onnx" else LiteRTAdapter).take(data, AdapterOptions(threads=1))
+        adapter = load_with(OnnxAdapter if kind == "onnx" else LiteRTAdapter, data, AdapterOptions(threads=1))
         with contextlib.closing(adapter):
             space = TuningSpace(adapter.ops())
             adapter.unquantizable()

@@ -128,7 +128,8 @@ def test_a_resumed_run_goes_on_with_the_flags_that_it_was_started_with(tmp_path:
     assert done.returncode == 3, done.stderr
     assert done.stderr.splitlines() == [
         "quaver: resumed run: max_trials is 4 from here on; it was 2",
-        "quaver: resumed run: op_name_dict is {'stem/Conv': 'fp32', 'body/Conv': 'fp32'} from here on; it was {'stem/Conv': 'fp32'}",
+        "quaver: resumed run: op_name_dict is {'stem/Conv': 'fp32', 'body/Conv': 'fp32'} from here on; "
+        "it was {'stem/Conv': 'fp32'}",
     ]
     assert "(allowed: 0.25)" in done.stdout and "kept in fp32  2 by your rules" in done.stdout
     used = yaml.safe_load((tmp_path / "run" / "quaver.yaml").read_text())
