@@ -88,13 +88,13 @@ class SupportsMaskReport(Protocol):
 
 @runtime_checkable
 class SupportsUnquantizableReport(Protocol):
-    """Reports what computes in the model and belongs to no op."""
+    """Reports the nodes that belong to no op, because nothing runs them in int8."""
 
     def unquantizable(self, timed: bool = False) -> Sequence[Unquantizable]:
-        """Return it by kind.
+        """Return these nodes by kind.
 
         Args:
-            timed: add its share of the time. It takes a probe sample and one profile of the float model.
+            timed: add their share of the time. It takes a probe sample and one profile of the float model.
         """
 
 
@@ -114,7 +114,7 @@ class SupportsInt8Edges(Protocol):
     """Knows which ops hand integers to each other."""
 
     def int8_edges(self) -> Mapping[str, tuple[str, ...]]:
-        """Return for each op that passes its result on in 8 bits the ops that read it in 8 bits."""
+        """Return, for each op that passes its result on in 8 bits, the ops that read it in 8 bits."""
 
 
 @runtime_checkable
@@ -133,13 +133,13 @@ class SupportsProvenance(Protocol):
     def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:
         """Return the properties that `Model.add_provenance` wrote, and the sha256 of the model without them.
 
-        The properties are empty if there are none; the hash is empty if it cannot be told.
+        The properties are empty if there are none; the hash is empty if it cannot be determined.
         """
 
 
 @runtime_checkable
 class SupportsInspection(Protocol):
-    """Shows a quantized model from inside, for diagnosis."""
+    """Reads tensors and weights of a quantized model, for diagnosis."""
 
     def inspect_quantized(self, quantized: QuantConfig | ModelLike) -> ModelView:
         """Return a view of a configuration, or of the file of a quantized model."""
@@ -147,7 +147,7 @@ class SupportsInspection(Protocol):
 
 @runtime_checkable
 class SupportsStandaloneInspection(Protocol):
-    """Shows a quantized model from inside without its float model."""
+    """Reads tensors and weights of a quantized model without its float model."""
 
     @classmethod
     def inspect_standalone(cls, quantized: ModelLike, threads: int = 0) -> StandaloneView:
@@ -266,7 +266,7 @@ def ops_with_mask_values(adapter: Adapter) -> tuple[str, ...]:
 
 
 def unquantizable(adapter: Adapter, timed: bool = False) -> Sequence[Unquantizable]:
-    """Return what computes in the model and belongs to no op, by kind."""
+    """Return the nodes that belong to no op, by kind."""
     return adapter.unquantizable(timed) if supports(adapter, SupportsUnquantizableReport) else ()
 
 
@@ -304,14 +304,14 @@ def local_errors(adapter: Adapter, config: QuantConfig) -> dict[str, tuple[float
 
 def local_errors_one_by_one(adapter: Adapter, config: QuantConfig) -> dict[str, tuple[float, float]]:
     """Return the local errors from models with one int8 op each."""
-    record_outputs = adapter.record_outputs(None, config.quantized_ops)
-    expected = [record_outputs(feed) for feed in adapter.probe_samples]
+    record_float = adapter.record_outputs(None, config.quantized_ops)
+    expected = [record_float(feed) for feed in adapter.probe_samples]
     errors = {}
     for name in config.quantized_ops:
         only_this = config.fallback(*(other for other in config if other != name))
-        record_one = adapter.record_outputs(only_this, [name])
+        record_int8 = adapter.record_outputs(only_this, [name])
         outputs = [
-            (fp32[name], record_one(feed)[name]) for fp32, feed in zip(expected, adapter.probe_samples, strict=True)
+            (fp32[name], record_int8(feed)[name]) for fp32, feed in zip(expected, adapter.probe_samples, strict=True)
         ]
         noise = sum(float(np.square(np.subtract(int8, fp32, dtype=np.float64)).sum()) for fp32, int8 in outputs)
         errors[name] = noise, sum(float(np.square(fp32, dtype=np.float64).sum()) for fp32, _ in outputs)
@@ -330,5 +330,5 @@ def weight_errors(adapter: Adapter, config: QuantConfig) -> dict[str, float]:
 
 
 def int8_edges(adapter: Adapter) -> Mapping[str, tuple[str, ...]]:
-    """Return for each op that passes its result on in 8 bits the ops that read it so; empty if that is unknown."""
+    """Return, for each op that passes its result on in 8 bits, the ops that read it in 8 bits; empty if unknown."""
     return adapter.int8_edges() if supports(adapter, SupportsInt8Edges) else {}

@@ -29,13 +29,13 @@ class Adapter(ABC):
     - `accepts` and `load`, which calls this class's `__init__` with the options and the model's inputs;
     - `fingerprint` and `versions`, which identify the model and the packages that its bytes depend on;
     - `ops`: the ops with their choices;
-    - `calibrator`, which runs the float model and shows its tensors, and `restore`, which uses the result;
+    - `calibrator`, which runs the float model and reads its tensors, and `restore`, which uses the result;
     - `assemble`: the `Model` of a configuration, and `load_saved`: one from a file;
     - `record_outputs` and `op_seconds`: the output and the time of each op, for strategies.
 
-    Everything else is optional. `quaver.adapters.abilities` lists the abilities that an adapter may have besides, each
-    a protocol: profiling, inspection, the report of what cannot be quantized, ... Override `close` if there are files
-    to remove, and `_on_probe_samples` to be called when there are samples.
+    Everything else is optional. `quaver.adapters.abilities` has a protocol for each optional ability, such as
+    profiling, inspection and the report of unquantizable nodes. Override `close` if there are files to remove, and
+    `_on_probe_samples` if something has to be prepared from samples.
 
     `quaver.testing.check_adapter` checks an adapter against this contract; `examples/custom_adapter.py` is a complete
     one.
@@ -109,7 +109,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def calibrator(self) -> StreamingCalibrator:
-        """Return what runs the float model and shows the tensors whose range some configuration may need."""
+        """Return a calibrator: it runs the float model and reads every tensor whose range a configuration may need."""
 
     def calibrate(
         self,
@@ -125,7 +125,7 @@ class Adapter(ABC):
 
         Args:
             data: calibration data.
-            limit: largest number of samples; None for all.
+            limit: maximum number of samples; None for all.
             progress: called with the number of samples so far.
             enough: asked after each sample; True ends calibration. At least one sample is used.
 
@@ -219,7 +219,7 @@ class Adapter(ABC):
         return keep_first_samples(split_samples(stream, self._inputs, takes_single_samples), self._probe_samples)
 
     def _on_probe_samples(self) -> None:  # noqa: B027 - most adapters have nothing to do
-        """Do what needs samples; called once there are some."""
+        """Prepare what needs probe samples; called when they are available."""
 
 
 def _first_samples(stream: Iterator[Feed], enough: IsEnough) -> list[Feed]:

@@ -64,7 +64,7 @@ class Comparison:
         difference: the largest difference of an output, as a part of that output's largest value.
         output: the output where it was found; empty if nothing differs.
         batches: sizes of the batches that were compared; empty if nothing was.
-        made_up: whether the inputs were made up, because there was no calibration data.
+        made_up: True if the inputs were made up, because there was no calibration data.
         left_out: rewrites that would have changed the result of this model and are not applied.
         obstacle: why nothing was compared; empty if it was.
     """
@@ -165,10 +165,10 @@ def compare_models(feeds: Sequence[Feed], inputs: Sequence[InputSpec], unmodifie
 
 def _joined(feeds: Sequence[Feed]) -> Feed:
     """Join the feeds that have the first one's shape into one batch."""
-    alike = [feed for feed in feeds if all(feed[name].shape == array.shape for name, array in feeds[0].items())]
+    same_shape = [feed for feed in feeds if all(feed[name].shape == array.shape for name, array in feeds[0].items())]
     if any(array.ndim == 0 or len(array) != count_samples(feeds[0]) for array in feeds[0].values()):
         return feeds[0]
-    return {name: np.concatenate([feed[name] for feed in alike]) for name in feeds[0]}
+    return {name: np.concatenate([feed[name] for feed in same_shape]) for name in feeds[0]}
 
 
 def compare(
@@ -179,7 +179,7 @@ def compare(
     rounded: Runner | None = None,
     bounded: Collection[str] = (),
 ) -> tuple[Difference, tuple[int, ...]]:
-    """Return the largest difference between two models on all feeds that the given one takes, and their batch sizes.
+    """Return the largest difference between two models on all feeds that the user's model accepts, and the batch sizes.
 
     Args:
         feeds: what to run both on.
@@ -188,8 +188,8 @@ def compare(
         names: of the outputs that both return.
         rounded: runs the tuned model with its weights changed by `ROUNDING`, to see what rounding does. A difference
             that rounding explains is not counted.
-        bounded: names of outputs between 0 and 1. A difference there is not measured by the largest value, which may be
-            next to 0, but by 1.
+        bounded: names of outputs between 0 and 1. Their differences are absolute, not relative to the largest value,
+            which may be close to 0.
     """
     worst, sizes = Difference(), []
     for feed in feeds:
@@ -230,11 +230,11 @@ def _run_and_compare(
             worst = difference
     if not suspicious:
         return worst
-    shaken = _outputs_or_none(rounded, feed)
+    perturbed_outputs = _outputs_or_none(rounded, feed)
     for index, difference in suspicious:
-        if shaken is not None:
-            noise = compare_values(names[index], actual[index], shaken[index])
-            if difference.error <= ROUNDING_MARGIN * noise.error:
+        if perturbed_outputs is not None:
+            rounding = compare_values(names[index], actual[index], perturbed_outputs[index])
+            if difference.error <= ROUNDING_MARGIN * rounding.error:
                 continue
         if difference.error >= worst.error:
             worst = difference
@@ -251,14 +251,14 @@ def _outputs_or_none(runner: Runner | None, feed: Feed) -> Sequence[Any] | None:
         return None
 
 
-def compare_values(name: str, expected: Any, actual: Any, least_scale: float = _TINY) -> Difference:
-    """Return how far two values of one output lie apart, as a part of its largest value or of `least_scale`.
+def compare_values(name: str, expected: Any, actual: Any, min_scale: float = _TINY) -> Difference:
+    """Return how far two values of one output lie apart, as a part of its largest value or of `min_scale`.
 
     They may be arrays, numbers, or lists and dicts of those.
     """
     worst = Difference(0.0, name)
     for part, first, second in _arrays(name, expected, actual):
-        difference = _compare_arrays(part, first, second, least_scale)
+        difference = _compare_arrays(part, first, second, min_scale)
         if difference.error >= worst.error:
             worst = difference
     return worst
@@ -273,16 +273,16 @@ def _arrays(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, Array,
         for index, (first, second) in enumerate(zip(expected, actual, strict=True)):
             yield from _arrays(f"{name}[{index}]", first, second)
     elif isinstance(expected, Mapping | list) or isinstance(actual, Mapping | list):
-        yield name, np.zeros(_length(expected)), np.zeros((_length(actual), 1))
+        yield name, np.zeros(_container_length(expected)), np.zeros((_container_length(actual), 1))
     else:
         yield name, np.asarray(expected), np.asarray(actual)
 
 
-def _length(value: Any) -> int:
+def _container_length(value: Any) -> int:
     return len(value) if isinstance(value, Mapping | list) else 1
 
 
-def _compare_arrays(name: str, expected: Array, actual: Array, least_scale: float) -> Difference:
+def _compare_arrays(name: str, expected: Array, actual: Array, min_scale: float) -> Difference:
     if expected.dtype != actual.dtype:
         return Difference(math.inf, name, f"{name!r} is of type {actual.dtype} instead of {expected.dtype}")
     if expected.shape != actual.shape:
@@ -296,9 +296,9 @@ def _compare_arrays(name: str, expected: Array, actual: Array, least_scale: floa
     finite = np.isfinite(expected)
     same = np.array_equal(finite, np.isfinite(actual))
     if not same or not np.array_equal(expected[~finite], actual[~finite], equal_nan=True):
-        return Difference(math.inf, name, f"{name!r} is not finite in other places")
+        return Difference(math.inf, name, f"{name!r} has NaN or infinity in other places")
     if not finite.any():
         return Difference(0.0, name)
-    largest = max(float(np.abs(expected[finite]).max()), least_scale)
+    largest = max(float(np.abs(expected[finite]).max()), min_scale)
     error = float(np.abs(expected[finite].astype(np.float64) - actual[finite]).max()) / largest
     return Difference(error, name, f"{name!r} differs by {error:.1e} of its largest value")

@@ -3,7 +3,6 @@
 Adapters registered in this process come first, then quaver's own, then others. Each is loaded when it is asked for: by
 a name in `framework=`, or to ask if it accepts a model. One that cannot be loaded is named in a warning, and stops only
 the run that asked for it by name.
-
 """
 
 from __future__ import annotations
@@ -90,9 +89,9 @@ def adapters() -> Mapping[str, type[Adapter]]:
 
 def load_model(model: ModelLike, options: AdapterOptions, framework: str | None = None) -> Adapter:
     """Load a model with the adapter of a framework, or with the first that accepts it."""
-    kind = adapter_for(model, framework)
-    quant_format = resolve_quant_format(kind, options.quant_format, framework)
-    return load_with(kind, model, replace(options, quant_format=quant_format))
+    adapter_class = adapter_for(model, framework)
+    quant_format = resolve_quant_format(adapter_class, options.quant_format, framework)
+    return load_with(adapter_class, model, replace(options, quant_format=quant_format))
 
 
 def load_with(kind: type[Adapter], model: ModelLike, options: AdapterOptions) -> Adapter:
@@ -107,15 +106,15 @@ def load_with(kind: type[Adapter], model: ModelLike, options: AdapterOptions) ->
 
 def load_unmodified(model: ModelLike, threads: int = 0, framework: str | None = None) -> Model:
     """Load any model, float or quantized, exactly as it is."""
-    kind = adapter_for(model, framework)
-    if supports(kind, SupportsUnmodified):
-        return kind.load_unmodified(model, threads)
-    return build_unmodified(load_with(kind, model, AdapterOptions(threads=threads)))
+    adapter_class = adapter_for(model, framework)
+    if supports(adapter_class, SupportsUnmodified):
+        return adapter_class.load_unmodified(model, threads)
+    return build_unmodified(load_with(adapter_class, model, AdapterOptions(threads=threads)))
 
 
 def adapter_for(model: ModelLike, framework: str | None = None) -> type[Adapter]:
     """Return the adapter of a framework, which must accept the model; without a name, the first that does."""
-    if isinstance(model, str | os.PathLike):  # before anybody opens it to see what it is
+    if isinstance(model, str | os.PathLike):  # before an adapter opens it to identify it
         check_regular(model, "the model", ModelError, folders=True)
     named = None if framework is None else _named(framework)
     for name, adapter in _usable() if named is None else [(framework, named)]:
@@ -126,16 +125,16 @@ def adapter_for(model: ModelLike, framework: str | None = None) -> type[Adapter]
     what = repr(os.fspath(model)) if isinstance(model, str | os.PathLike) else f"a {type(model).__name__}"
     if _is_torch(model):
         raise ModelError(
-            f"{what} is of PyTorch: export the module, with torch.onnx.export(module, example_inputs, 'model.onnx'), "
-            "and give quaver the file"
+            f"{what} is a PyTorch model: export it with torch.onnx.export(module, example_inputs, 'model.onnx'), "
+            "and pass the file"
         )
     if named is not None:
         raise SettingsError(
-            f"framework is set to {framework!r}, but adapter {named.name} does not take {what}: "
-            f"it takes {named.accepted_forms}"
+            f"framework is set to {framework!r}, but adapter {named.name} does not accept {what}: "
+            f"it accepts {named.accepted_forms}"
         )
-    accepted = "; ".join(f"{name} takes {adapter.accepted_forms}" for name, adapter in _usable())
-    raise ModelError(f"no adapter knows what to do with {what}: {accepted or 'none is installed'}")
+    accepted = "; ".join(f"{name} accepts {adapter.accepted_forms}" for name, adapter in _usable())
+    raise ModelError(f"no adapter accepts {what}: {accepted or 'none is installed'}")
 
 
 def _named(framework: str) -> type[Adapter]:
@@ -163,7 +162,7 @@ def _usable() -> Iterator[tuple[str, type[Adapter]]]:
         try:
             adapter = installed[name]
         except SettingsError as error:
-            warnings.warn(f"{error}. It is left out", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{error}. It is skipped", RuntimeWarning, stacklevel=3)
         else:
             yield name, adapter
 
@@ -173,7 +172,7 @@ def _accepts(name: str | None, adapter: type[Adapter], model: ModelLike) -> bool
         return adapter.accepts(model)
     except Exception as error:
         warnings.warn(
-            f"adapter {name!r} fails when it is asked for a model: {type(error).__name__}: {error}. It is left out",
+            f"adapter {name!r} failed to check a model: {type(error).__name__}: {error}. It is skipped",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -181,7 +180,7 @@ def _accepts(name: str | None, adapter: type[Adapter], model: ModelLike) -> bool
 
 
 def _is_torch(model: ModelLike) -> bool:
-    """Return True for a PyTorch module, by where its class comes from or by what every module has."""
+    """Return True for a PyTorch module, recognized by the package of its class or by methods that every module has."""
     if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
         return True
     return all(callable(getattr(model, name, None)) for name in ("state_dict", "forward"))

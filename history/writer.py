@@ -41,10 +41,10 @@ class History:
 
     `begin` comes first and once, then `start_run` for every `fit`, then trials and notes. The caller numbers the
     trials; each number is used once. Only number 0, the baseline, may be recorded again, and the last one counts. Loss
-    and verdict are not recorded, because a criterion may change. Data is plain: None, bool, int, float, str, bytes, and
+    and verdict are not recorded, because a criterion may change. Plain data is None, bool, int, float, str, bytes, and
     lists, tuples and dicts of them.
 
-    If another process deletes, replaces, cuts or overwrites the file, everything known is written to a new file with a
+    If another process deletes, replaces, cuts or overwrites the file, all records are written to a new file with a
     warning, and `path` becomes that file. Use a history from one thread only.
     """
 
@@ -61,50 +61,50 @@ class History:
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> History:
         """Start a snapshot at `path`, a file or an existing folder. Existing content is never overwritten."""
-        place = Path(path) / FILE_NAME if Path(path).is_dir() else Path(path)
+        file_path = Path(path) / FILE_NAME if Path(path).is_dir() else Path(path)
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            file_path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise HistoryError(
-                f"the folder of {place} cannot be created: {error.strerror}. Use another workspace"
+                f"the folder of {file_path} cannot be created: {error.strerror}. Use another workspace"
             ) from error
-        file, lock_held = open_file(place, os.O_RDWR | os.O_CREAT), Lock()
+        file, lock_held = open_file(file_path, os.O_RDWR | os.O_CREAT), Lock()
         try:
-            lock_held = lock(file, place)
+            lock_held = lock(file, file_path)
             if not is_unwritten(file.read(len(MAGIC) + 1)):
                 raise HistoryError(
-                    f"{place} exists already, and quaver never overwrites a history. Continue it with "
-                    f"fit(..., resume={str(place)!r}), or use another workspace"
+                    f"{file_path} exists already, and quaver never overwrites a history. Continue it with "
+                    f"fit(..., resume={str(file_path)!r}), or use another workspace"
                 )
-            history = cls(place, file, Content(), lock_held)
+            history = cls(file_path, file, Content(), lock_held)
             history._restart()
-            sync_folder(place.parent)
+            sync_folder(file_path.parent)
         except BaseException as error:
             _close(file, lock_held)
             if isinstance(error, OSError):
-                raise HistoryError(f"{place} cannot be opened: {error.strerror}. Check its disk") from error
+                raise HistoryError(f"{file_path} cannot be opened: {error.strerror}. Check its disk") from error
             raise
         return history
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str]) -> History:
         """Continue a snapshot, given the file or its folder. `header` is None if its run ended before `begin`."""
-        place = locate(path)
-        file, lock_held = open_file(place, os.O_RDWR), Lock()
+        file_path = locate(path)
+        file, lock_held = open_file(file_path, os.O_RDWR), Lock()
         try:
-            lock_held = lock(file, place)
+            lock_held = lock(file, file_path)
             content = Content()
             try:
                 with open(file.fileno(), "rb", closefd=False) as stream:
-                    read(stream, place, content)
+                    read(stream, file_path, content)
             except OSError as error:
-                raise HistoryError(f"{place} cannot be read: {error.strerror}. Check its disk") from error
-            history = cls(place, file, content, lock_held)
+                raise HistoryError(f"{file_path} cannot be read: {error.strerror}. Check its disk") from error
+            history = cls(file_path, file, content, lock_held)
             history._repair()
         except BaseException as error:
             _close(file, lock_held)
             if isinstance(error, OSError):
-                raise HistoryError(f"{place} cannot be opened: {error.strerror}. Check its disk") from error
+                raise HistoryError(f"{file_path} cannot be opened: {error.strerror}. Check its disk") from error
             raise
         return history
 
@@ -139,7 +139,7 @@ class History:
 
     @property
     def notes(self) -> PlainDict:
-        """Name -> plain data: the last note of each name, with everything added to it. Read-only."""
+        """The last note of each name, as plain data, with all items that were added to it. Read-only."""
         return self._content.notes
 
     @property
@@ -153,10 +153,10 @@ class History:
             raise HistoryError(f"{self.path} has a header already; resume it, or use another workspace")
         with self._recording("the header"):
             record = from_header(header)
-            opening = to_header(record)
+            recorded_header = to_header(record)
             data = pack(record)
             start = self._write(data, "the header")
-        self._content.add_header(opening)
+        self._content.add_header(recorded_header)
         self._content.headers, self._content.header_frame = 1, (start, data[: PREFIX.size])
 
     def start_run(self, settings: PlainMapping, versions: Mapping[str, str], started: str | None = None) -> Run:
@@ -196,14 +196,14 @@ class History:
 
     def begin_trial(self, number: int, config: QuantConfig) -> None:
         """Record that a trial begins. If the process ends before its result is recorded, `crashes` counts it."""
-        self._begin(number, config.fingerprint, f"the begin of trial {number}")
+        self._begin(number, config.fingerprint, f"the start of trial {number}")
 
     def begin_step(self, name: str) -> None:
         """Record that native work between trials begins.
 
         If the process ends during it, `step_crashes` counts it later.
         """
-        self._begin(STEP, digest_step(name), f"the begin of a step ({name:.80})")
+        self._begin(STEP, digest_step(name), f"the start of a step ({name:.80})")
 
     def end_step(self) -> None:
         """Take back `begin_step`: the process survived the step."""
@@ -232,7 +232,7 @@ class History:
         """Take back `begin_trial`, also on a full disk: a record at the end of the file is cut off."""
         if not self._content.begun.is_in_progress(number) or self._file.closed:
             return
-        what = f"the dropping of trial {number}"
+        what = f"the withdrawal of trial {number}"
         start, end = self._begun_records.pop(number, (0, 0))
         if end == self._appender.end and self._appender.describe_change() is None:
             self._appender.cut(start)
@@ -340,20 +340,20 @@ class History:
         wanted = self.path.with_name(f"{self.path.name}.rescued") if os.path.lexists(self.path) else self.path
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file, place = new_file(wanted)
-            lock_held = lock(file, place)
-            end = write_all(file, place, self._content)
+            file, file_path = new_file(wanted)
+            lock_held = lock(file, file_path)
+            end = write_all(file, file_path, self._content)
         except (HistoryError, OSError) as error:
             raise HistoryError(
                 f"{self.path} {reason} while a run wrote it, and its {len(self.trials)} trial(s) "
                 f"could not be written to a new file: {error}"
             ) from error
-        message = f"{self.path} {reason} while a run wrote it. All its {len(self.trials)} trial(s) are in {place}"
+        message = f"{self.path} {reason} while a run wrote it. All its {len(self.trials)} trial(s) are in {file_path}"
         logger.warning("%s; the run continues there", message)
         warnings.warn(message, UserWarning, stacklevel=2)
         _close(self._file, self._lock)
-        self.path, self._file, self._lock = place, file, lock_held
-        self._appender = Appender(file, place, end)
+        self.path, self._file, self._lock = file_path, file, lock_held
+        self._appender = Appender(file, file_path, end)
         self._begun_records.clear()
         self._content.headers = 2
 

@@ -41,38 +41,40 @@ Speeds: TypeAlias = dict[QuantConfig, float]
 
 @register_strategy
 class Auto(Strategy):
-    """Everything that needs no labels first; then fallbacks that cost little time; then pruning.
+    """Measure everything that needs no labels first, then find a config that meets the criterion in few evaluations.
 
-    1. Initial configuration, without labels. When the objective is latency: a time model of ops and of conversions
-       between them, and the error of each op by itself, propose a few mixed-precision configs; they are measured, and
-       of those that are as fast as the fastest the one with clearly less output error is taken. Then the calibration
-       method of each op type with the least output error; the repairs that make the error clearly less and take no
-       time; and another mode, if that is better still. One evaluation. If it fails, repairs that take time; or, when
-       the objective is another, the runner-up calibration. One evaluation at most.
-    2. Narrow weights. When the objective is size, weights of fewer than 8 bits come before that: all that can have
-       them; then, as far as the output error tells what is enough, those back in 8 bits that are most sensitive for the
-       bytes they save. Up to four evaluations, none where little is saved. Then the search continues with a
-       configuration that is as good as 8 bits by that error.
-    3. Front. Ops are ranked by their sensitivity. The most sensitive are offered other modes that are clearly less
-       sensitive and take less time than fp32. When the objective is latency: for each price of sensitivity the
-       mixed-precision config that is fastest by the time model. On this latency/error Pareto front, among prefixes of
-       the ranking, with more and more ops in their other mode, and the configs of stage 1, the one is tried that
-       removes most error for the time it gives up, as long as it is faster than fp32. Up to six evaluations. When the
-       objective is another, all other modes at once. One evaluation.
-    4. Prefix. If that was not enough, or the objective is another: the shortest prefix of the ranking that must fall
-       back. At most 2 log2(n) + 1 evaluations; log2(n) + 1 more for each of up to four ops that rank last and must fall
-       back all the same. If none of these ops can be quantized, the same among those that stage 1 left in fp32.
-    5. Refine, with time left (`timeout` above 0). Ops go back to int8 by halves, about d log2(n/d) evaluations for d
-       ops that are really needed; then those d ops get another int8 choice with less output error; then, when the
-       objective is latency, moves that save conversions between int8 and fp32, up to four evaluations.
+    n is the number of ops that can fall back to fp32.
 
-    With several workers it spends more evaluations to take less time: the first two calibrations at once, several steps
-    along the front, and a search among as many lengths of the prefix as there are workers, up to 8. Pruning goes one by
-    one.
+    1. Initial configuration, without labels. With the objective latency, a time model of ops and conversions and the
+       error of each op by itself propose a few mixed-precision configs. These are timed. Among those as fast as the
+       fastest, one with clearly less output error is preferred. Then each op type gets the calibration method with the
+       least output error. Repairs follow that reduce the error clearly and cost no time, and another mode if that is
+       better still. One evaluation. If it fails, one more: repairs that cost time or, with another objective, the
+       runner-up calibration.
+    2. Narrow weights, with the objective size: this comes before the evaluation of stage 1. All weights that can have
+       fewer than 8 bits get them. Then those that are most sensitive for the bytes they save return to 8 bits, as far
+       as the output error suggests. Up to four evaluations, none where little is saved. If all fail, the search
+       continues with a configuration whose output error is as low as with 8 bits.
+    3. Pareto front. Ops are ranked by their sensitivity. The most sensitive ones may get another mode that is clearly
+       less sensitive and faster than fp32. With the objective latency, the candidates are the latency/error Pareto
+       front of the time model, prefixes of the ranking in their other mode, and the configs of stage 1. Each step tries
+       the candidate that removes most error for the time it costs, as long as it is faster than fp32. Up to six
+       evaluations. With another objective, all other modes are tried at once. One evaluation.
+    4. Prefix, if stage 3 did not succeed. It finds the shortest prefix of the ranking that must fall back: at most
+       2 log2(n) + 1 evaluations. Each of up to four ops that rank last and must fall back all the same takes
+       log2(n) + 1 more. If none of these ops can be quantized, the stage is repeated among the ops that stage 1 left
+       in fp32.
+    5. Refine, with time left (`timeout` above 0). Ops return to int8 by halves: about d log2(n/d) evaluations if d ops
+       have to stay in fp32. Those d ops then get another int8 choice with less output error. With the objective
+       latency, up to four evaluations try moves that save conversions between int8 and fp32.
 
-    With a target budget instead of a criterion: repairs, then points of that front, filled up with other modes and
-    fallbacks as far as the budget goes. Those that keep it when they are measured are ordered by their output error. Up
-    to eight evaluations, none for what is known to exceed the budget.
+    With several workers it spends more evaluations to take less time. It evaluates the first two calibrations at once,
+    several steps along the front, and as many lengths of the prefix as there are workers, up to 8. Pruning is
+    sequential.
+
+    With a target budget instead of a criterion, the candidates are repairs, then points of the front, combined with
+    other modes and fallbacks as far as the budget allows. Those within the budget when measured are tried in the order
+    of their output error. Up to eight evaluations, none for a model that is known to exceed the budget.
 
     An all-fp32 model is never proposed.
 
@@ -227,15 +229,15 @@ class Auto(Strategy):
                     return
 
     def worst_case(self, space: TuningSpace) -> int:
-        """To the first success; then at most 2 n for pruning, n for other choices, 4 for speed. Within a budget 8."""
+        """Return `first_success` + 2 n for pruning + n for other choices + 4 for speed; 8 with a target budget."""
         if self.target_budget is not None:
             return TUNING.max_budget_trials
         return self.first_success(space) + 3 * max(len(space.tunable), 1) + TUNING.max_boundary_trials
 
     def first_success(self, space: TuningSpace) -> int:
-        """2, 6 along the front or 1 with other modes, 4 with fewer bits, and 6 log2(n) + 5; more with workers.
+        """Return 2 + 6 along the front (or 1 with other modes) + 4 with fewer bits + 6 log2(n) + 5; more with workers.
 
-        When the objective is latency, once more 6 log2(n) + 6 among the ops that save no time.
+        With the objective latency, add 6 log2(n) + 6 for the ops that save no time.
         """
         if self.target_budget is not None:
             return TUNING.max_budget_trials

@@ -25,7 +25,7 @@ _registered: dict[str, type[Strategy]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An entry of the list of strategies.
+    """A strategy in the list of all strategies.
 
     Attributes:
         name: what users write in `strategy=`.
@@ -87,7 +87,9 @@ def make_strategy(spec: str | type[Strategy] | Strategy, options: PlainMapping |
     options = dict(options or {})
     if isinstance(spec, Strategy):
         if options:
-            raise SettingsError(f"strategy_options {sorted(options)} cannot be set on a strategy that exists already")
+            raise SettingsError(
+                f"strategy_options {sorted(options)} cannot be set on a strategy instance: pass them to its constructor"
+            )
         return copy.copy(spec)
     if isinstance(spec, str):
         spec = find_strategy(spec)
@@ -123,7 +125,7 @@ def _load(point: EntryPoint) -> type[Strategy]:
     except (Exception, SystemExit) as error:
         raise StrategyError(
             f"strategy {point.name!r}, entry point {point.value!r} of {_distribution(point)}, cannot be loaded: "
-            f"{_error_text(error)}; mend or uninstall that package, or choose another strategy"
+            f"{_error_text(error)}; fix or uninstall that package, or choose another strategy"
         ) from error
     return strategy
 

@@ -1,4 +1,4 @@
-"""quaver: which ops of a float model can run in int8, and why the others cannot."""
+"""quaver finds the ops of a float model that can run in int8, and explains why the others cannot."""
 
 if __name__ == "tuner":
     raise ImportError("this folder is the package quaver: write `import quaver`")

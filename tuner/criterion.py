@@ -33,8 +33,8 @@ class Criterion:
         slices: parts of the samples that are also judged by themselves.
         slice_limit: the allowed loss of a slice, in the unit of its metric; a dict by slice if only some are judged.
             None is the allowed loss on all samples.
-        confidence: the demanded confidence, between 0.5 and 1, that the loss on such data is within the limits. None
-            lets the score itself decide.
+        confidence: the demanded confidence, between 0.5 and 1, that the loss on such data is within the limits. With
+            None the measured score decides.
     """
 
     relative: float | Mapping[str, float] | None = 0.01
@@ -53,7 +53,7 @@ class Criterion:
             _check_limits(name, getattr(self, name))
         if by_metric:
             for metric in {*self._by_metric("relative")} & {*self._by_metric("absolute")}:
-                raise SettingsError(f"the metric {metric!r} has a limit in `relative` and in `absolute`: give one")
+                raise SettingsError(f"the metric {metric!r} has a limit in `relative` and in `absolute`: set only one")
         higher = self.higher_is_better
         for value in higher.values() if isinstance(higher, Mapping) else (higher,):
             if not isinstance(value, bool):
@@ -102,7 +102,7 @@ class Criterion:
 
     @property
     def called(self) -> str:
-        """The word for it in messages: "criterion" or "budget"."""
+        """The noun that messages use for it: "criterion" or "budget"."""
         return "criterion" if self.target_budget is None else "budget"
 
     @property

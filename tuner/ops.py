@@ -190,7 +190,7 @@ class Op:
         return changed if offered and self.offers(changed) else pick
 
     def with_smaller(self) -> Op:
-        """Return the op with the choices on offer, behind all others, that only make the file smaller."""
+        """Return the op with its `smaller` choices offered, after all others."""
         return replace(self, choices=(*self.choices, *self.smaller), smaller=()) if self.smaller else self
 
     @property

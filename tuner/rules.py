@@ -63,7 +63,7 @@ _PARTS = {
     "activation": ("dtype", "algorithm", "scheme", "mode", "quant_mode", "granularity"),
     "weight": ("dtype", "granularity", "scheme", "algorithm", "bits", "group_size"),
 }
-# Keys that a rule may have although there is no choice: the only value, and why.
+# Keys of a rule that allow a single value: the value, and the reason.
 _FIXED = {
     ("activation", "granularity"): ("per_tensor", "activations have one scale for the whole tensor"),
     ("weight", "scheme"): ("sym", "weights are always symmetric"),
@@ -138,7 +138,7 @@ def _limit_all(ops: Sequence[Op], for_all: Constraint, rules: Mapping[str, _Rule
     for op in ops:
         own = rules[op.name].constraint if op.name in rules else {}
         constraint = {field: values for field, values in for_all.items() if field not in own}
-        op = _with_asked_choices(op, constraint)
+        op = _with_requested_choices(op, constraint)
         repaired = _with_repairs(op, constraint["repairs"]) if "repairs" in constraint else op
         choices = tuple(choice for choice in repaired.choices if _is_allowed(choice, constraint))
         otherwise = op.choices if _is_only_about_weights(constraint) else (FLOAT,)
@@ -160,7 +160,9 @@ def _matching(pattern: PlainValue, ops: Sequence[Op], budget: MatchBudget) -> li
             matches = matches or [op.name for op in ops if any(expression.matches(node) for node in op.nodes)]
             matches = matches or _named_inside(str(pattern), ops)
     except PatternError as error:
-        raise SettingsError(f"op_name_dict: {pattern!r:.200} is no op and no regular expression ({error})") from None
+        raise SettingsError(
+            f"op_name_dict: {pattern!r:.200} is neither an op nor a regular expression ({error})"
+        ) from None
     if not matches:
         advice = hint(str(pattern), [op.name for op in ops])
         raise SettingsError(
@@ -272,16 +274,16 @@ def _parse_repairs(value: PlainValue, label: str) -> frozenset[str]:
     for repair in repairs:
         if not isinstance(repair, str) or not repair or repair.split() != [repair]:
             raise SettingsError(
-                f"{label}: {repair!r} is no repair; write a name like 'bias_correction' or 'smoothing:0.5'"
+                f"{label}: {repair!r} is not a repair; write a name like 'bias_correction' or 'smoothing:0.5'"
             )
         try:
             strength_of(repair)
         except SettingsError as error:
             raise SettingsError(f"{label}: {error}") from None
     names = [name_of(repair) for repair in repairs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise SettingsError(f"{label}: {twice!r} can be done once, and is listed twice")
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise SettingsError(f"{label}: {duplicate!r} is listed twice, but can be applied only once")
     return frozenset(repairs)
 
 
@@ -306,7 +308,7 @@ def _check_repairs(ops: Iterable[Op], rules: Mapping[str, _Rule]) -> None:
 
 
 def _with_repairs(op: Op, repairs: Collection[str]) -> Op:
-    """Return an op whose static choices have exactly those of some repairs that it offers."""
+    """Return an op whose static choices have exactly these repairs, as far as it offers them."""
     offered = {name_of(repair) for repair in op.repairs}
     applied = tuple(sorted((repair for repair in repairs if name_of(repair) in offered), key=order))
     static = MODES[0]
@@ -314,11 +316,11 @@ def _with_repairs(op: Op, repairs: Collection[str]) -> Op:
     return replace(op, choices=tuple(choices), repairs=())
 
 
-def _with_asked_choices(op: Op, constraint: Constraint) -> Op:
+def _with_requested_choices(op: Op, constraint: Constraint) -> Op:
     """Return the op with its smaller choices, too, if a rule asks for one of them."""
-    asked = {value for field in ("precision", "granularity") for value in constraint.get(field, ())}
-    is_asked = any(asked & {choice.precision, choice.granularity} for choice in op.smaller)
-    return op.with_smaller() if is_asked else op
+    requested = {value for field in ("precision", "granularity") for value in constraint.get(field, ())}
+    is_requested = any(requested & {choice.precision, choice.granularity} for choice in op.smaller)
+    return op.with_smaller() if is_requested else op
 
 
 def _is_only_about_weights(constraint: Constraint) -> bool:
@@ -330,7 +332,7 @@ def _is_only_about_weights(constraint: Constraint) -> bool:
 def _limit(op: Op, rule: _Rule) -> Op:
     """Return an op with the choices that a rule allows; refuse a rule that leaves none."""
     constraint = rule.constraint
-    op = _with_asked_choices(op, constraint)
+    op = _with_requested_choices(op, constraint)
     if "repairs" in constraint:
         op = _with_repairs(op, constraint["repairs"])
     choices = tuple(choice for choice in op.choices if _is_allowed(choice, constraint))
@@ -344,7 +346,7 @@ def _limit(op: Op, rule: _Rule) -> Op:
 
 def _is_able(op: Op, constraint: Constraint) -> bool:
     """Return True if an op has an allowed choice, and a quantized one unless the constraint rules those out."""
-    choices = [choice for choice in _with_asked_choices(op, constraint).choices if _is_allowed(choice, constraint)]
+    choices = [choice for choice in _with_requested_choices(op, constraint).choices if _is_allowed(choice, constraint)]
     needs_quantized = bool(_quantized_precisions(op, constraint))
     return bool(choices) and (not needs_quantized or any(choice.quantized for choice in choices))
 

@@ -67,7 +67,7 @@ class TuningSpace:
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """One of each kind of repair that ops offer, of medium strength: for strategies that try them on all ops."""
+        """Each kind of repair that ops offer, once and of medium strength: for strategies that try them on all ops."""
         offered = dict.fromkeys(repair for op in self.ops for repair in op.repairs)
         kinds: dict[str, list[str]] = {}
         for repair in offered:
@@ -90,27 +90,27 @@ class TuningSpace:
         return TuningSpace(replace(op, choices=(FLOAT,)) if op.name in stay_fp32 else op for op in self.ops)
 
     def default_config(self, **wanted: str) -> QuantConfig:
-        """Return every op in its default choice; with `mode=`, `calibration=`, ... in that one where it is on offer."""
+        """Return each op's default choice, or with `mode=`, `calibration=`, ... the choice closest to these values."""
         for field, value in wanted.items():
             if value not in DETAILS.get(field, ()):
                 raise StrategyError(f"default_config({field}={value!r}): {hint(value, DETAILS.get(field, DETAILS))}")
         return self.configure(lambda op: closest(op.choices, wanted))
 
     def all_fp32(self) -> QuantConfig:
-        """Return every op in fp32 where the rules allow it."""
+        """Return the configuration with every op in fp32 where the rules allow it."""
         return self.configure(lambda op: FLOAT)
 
     def float_config(self) -> QuantConfig:
-        """Return every op in fp32, whatever the rules say: the float model itself."""
+        """Return the configuration of the float model: every op in fp32, whatever the rules say."""
         return QuantConfig((op.name, FLOAT) for op in self.ops)
 
     def only_int8(self, *names: str) -> QuantConfig:
-        """Return these ops in their first quantized choice, all others in fp32."""
+        """Return the configuration with these ops in their first quantized choice, and all others in fp32."""
         chosen = {name: self[name] for name in names}
         return self.configure(lambda op: op.quantized_choices[0] if op.name in chosen and op.quantizable else FLOAT)
 
     def configure(self, choose: Callable[[Op], OpConfig]) -> QuantConfig:
-        """Return a configuration from a function that picks for each op; a pick not on offer becomes the default."""
+        """Return a configuration from a function that picks for each op; a pick not offered becomes the default."""
         picks = ((op, choose(op)) for op in self.ops)
         return QuantConfig((op.name, pick if self._offers(op, pick) else op.choices[0]) for op, pick in picks)
 
@@ -139,9 +139,9 @@ class TuningSpace:
                 f"a strategy must yield QuantConfig objects, not {type(config).__name__}: {config!r:.80}"
             )
         if len(config) != len(self.ops) or any(name not in self._by_name for name in config):
-            strange = [name for name in config if name not in self._by_name]
+            unknown = [name for name in config if name not in self._by_name]
             missing = [name for name in self._by_name if name not in config]
-            detail = f"unknown op {strange[0]!r}" if strange else f"op {missing[0]!r} is missing"
+            detail = f"unknown op {unknown[0]!r}" if unknown else f"op {missing[0]!r} is missing"
             raise StrategyError(f"a proposed configuration does not cover this model's ops: {detail}")
         for name, pick in config.items():
             if not self._offers(self[name], pick):
@@ -173,8 +173,8 @@ def without_calibration(ops: Iterable[Op]) -> tuple[Op, ...]:
 def smallest_first(ops: Iterable[Op]) -> tuple[Op, ...]:
     """Reorder choices for the objective size: fp32 comes last for ops with a weight, and first for all others.
 
-    Choices that only make the file smaller are on offer then. An op without a weight makes nothing smaller. If no op is
-    known to have a weight, all ops stay as they are.
+    This also offers the choices that only make the file smaller. Quantizing an op without a weight does not
+    make it smaller. If no op is known to have a weight, all ops stay as they are.
     """
     if not any(map(_has_weight, ops := tuple(ops))):
         return ops

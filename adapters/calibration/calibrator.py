@@ -2,7 +2,6 @@
 
 A second thread updates the statistics of one batch while the model runs the next one. Batches are those of
 `quaver.adapters.samples`, not those of the user.
-
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from quaver.adapters.samples import MAX_RUN_SAMPLES, Batching, join, join_runs
 from quaver.errors import CalibrationError
 from quaver.types import Feed, PlainDict
 
-# Bytes that the tensors of one run may take; those of two runs are held at once. Judgement.
+# Maximum bytes of the tensors of one run; two runs are in memory at once. Judgement.
 MAX_RUN_BYTES = 128 * 2**20
 # Relative difference between the range of one sample alone and of the same sample twice. Rounding makes about 1e-6 of
 # it, and a model that mixes samples far more than this. Judgement.
@@ -51,8 +50,8 @@ class StreamingCalibrator(ABC):
     ) -> None:
         self._inputs = inputs
         names = list(tensors)
-        waiting = min(MAX_UNCOUNTED, MAX_UNCOUNTED_TOTAL // max(len(names), 1))
-        self._ranges = {name: TensorStatistics(max_uncounted=waiting) for name in names}
+        max_uncounted = min(MAX_UNCOUNTED, MAX_UNCOUNTED_TOTAL // max(len(names), 1))
+        self._ranges = {name: TensorStatistics(max_uncounted=max_uncounted) for name in names}
         self._channels = {statistic: ACCUMULATORS[statistic.kind](statistic.axis) for statistic in statistics}
         self._collectors: dict[str, list[TensorStatistics | Accumulator]] = {
             name: [self._ranges[name]] for name in names
@@ -101,32 +100,34 @@ class StreamingCalibrator(ABC):
             Builtins: `ranges` of every tensor by every method; `statistics`; and `crowded_out`, the tensors in which
             mask values leave the real values no steps.
         """
-        done = 0
+        samples_done = 0
         with ThreadPoolExecutor(1) as worker:
-            waiting: Future[None] = worker.submit(self._take, [])
-            for part in self._runs(stream, enough):
-                values = self._observed(part)
-                waiting.result()
+            update: Future[None] = worker.submit(self._add_values, [])
+            for feed in self._feeds_to_run(stream, enough):
+                values = self._checked_values(feed)
+                update.result()
                 self._check_finite()
-                waiting = worker.submit(self._take, values, count_samples(part))
-                done += count_samples(part)
-                progress(done, limit)
+                update = worker.submit(self._add_values, values, count_samples(feed))
+                samples_done += count_samples(feed)
+                progress(samples_done, limit)
                 if enough():
                     break
-            waiting.result()
+            update.result()
         self._check_finite()
-        if not done:
+        if not samples_done:
             raise CalibrationError(
                 "calib_dataloader gave no samples. A generator that was used before is empty: pass a list or a new one"
             )
         result: PlainDict = {"ranges": {name: tensor.ranges() for name, tensor in self._ranges.items()}}
-        if crowded := [name for name, tensor in self._ranges.items() if tensor.has_mask_values]:
-            result["crowded_out"] = crowded
+        if with_mask_values := [name for name, tensor in self._ranges.items() if tensor.has_mask_values]:
+            result["crowded_out"] = with_mask_values
         if self._channels:
-            result["statistics"] = to_records({wanted: tensor.result() for wanted, tensor in self._channels.items()})
+            result["statistics"] = to_records(
+                {statistic: tensor.result() for statistic, tensor in self._channels.items()}
+            )
         return result
 
-    def _runs(self, stream: Iterator[Feed], enough: IsEnough) -> Iterator[Feed]:
+    def _feeds_to_run(self, stream: Iterator[Feed], enough: IsEnough) -> Iterator[Feed]:
         """Yield the feeds to run: the first sample alone, in case there is time for no more, then several at once."""
         yield from itertools.islice(stream, 1)
         yield from join_runs(stream, lambda feed: 1 if enough() else self._run_samples(feed))
@@ -135,11 +136,11 @@ class StreamingCalibrator(ABC):
         """Return the number of samples like this one to run at once, so that their activations fit into memory."""
         if count_samples(feed) > 1 or self.batching(feed) is not Batching.ANY:
             return 1
-        larger = _bytes(feed) / self._input_bytes
-        return min(MAX_RUN_SAMPLES, max(1, int(MAX_RUN_BYTES / (larger * self._sample_bytes))))
+        relative_size = _bytes(feed) / self._input_bytes
+        return min(MAX_RUN_SAMPLES, max(1, int(MAX_RUN_BYTES / (relative_size * self._sample_bytes))))
 
     def check_feed(self, feed: Feed) -> None:  # noqa: B027 - few have something to do
-        """Raise if the model does not take a feed, also where it fails behind the last tensor that is read."""
+        """Raise if the model cannot run a feed, even if it fails after the last tensor that is read."""
 
     def _try_batching(self, sample: Feed) -> Batching:
         try:
@@ -156,7 +157,7 @@ class StreamingCalibrator(ABC):
         try:
             self.check_feed(join([sample, sample, sample]))
             self._extremes(join([sample, sample, sample]))
-        except Exception:  # the model repeats a batch of one to a fixed length of two inside
+        except Exception:  # inside, the model repeats a batch of one to a fixed length of two
             return Batching.AS_GIVEN
         allowed = RANGE_TOLERANCE * np.abs(alone).max(axis=1, initial=0.0)
         same = (np.abs(together - alone) <= allowed[:, None]) | ~np.isfinite(alone)  # NaN is reported later
@@ -168,13 +169,13 @@ class StreamingCalibrator(ABC):
         pairs = [(array.min(), array.max()) if array.size else (0.0, 0.0) for array in values]
         return np.array(pairs, np.float64).reshape(-1, 2), max(float(sum(array.nbytes for array in values)), 1.0)
 
-    def _observed(self, feed: Feed) -> Values:
+    def _checked_values(self, feed: Feed) -> Values:
         try:
             return self.values(feed)
         except Exception as error:
             raise CalibrationError(f"the float model fails on a calibration batch: {error}") from error
 
-    def _take(self, values: Values, count: int = 1) -> None:
+    def _add_values(self, values: Values, count: int = 1) -> None:
         """Add the values of a run of `count` samples to the statistics."""
         for name, array in values:
             for collector in self._collectors[name]:

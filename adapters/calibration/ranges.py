@@ -51,10 +51,10 @@ def _ascending() -> NDArray[np.intp]:
 
 
 def _thinned(flat: NDArray[np.float32], turn: int, limit: int = MAX_ELEMENTS_PER_SAMPLE) -> NDArray[np.float32]:
-    """Return about `limit` of these values in short runs from all over, many times faster than one by one.
+    """Return about `limit` of these values, in short runs spread evenly: many times faster than single values.
 
-    The step from run to run has no factor in common with the number of runs, so that runs fall on all channels and all
-    places of an image alike, whatever their layout; and each turn starts at another place.
+    The step between runs is coprime to the number of runs, so that all channels and positions of an image are sampled
+    equally, whatever their layout. Each `turn` starts at another run.
     """
     if flat.size <= limit:
         return flat
@@ -88,22 +88,22 @@ class TensorStatistics:
         flat = values.reshape(-1)
         self.low = float(np.minimum(self.low, flat.min()))  # numpy's minimum lets NaN through, Python's does not
         self.high = float(np.maximum(self.high, flat.max()))
-        some = np.ascontiguousarray(_thinned(flat, self._turn, MAX_ELEMENTS_PER_SAMPLE * samples))
+        sampled = np.ascontiguousarray(_thinned(flat, self._turn, MAX_ELEMENTS_PER_SAMPLE * samples))
         self._turn += 1
-        self._uncounted_bins.append(some.view(np.uint16)[1::2].copy())
-        self.elements += some.size
-        self._uncounted_count += some.size
+        self._uncounted_bins.append(sampled.view(np.uint16)[1::2].copy())
+        self.elements += sampled.size
+        self._uncounted_count += sampled.size
         if self._uncounted_count > self.max_uncounted:
             counts = self.counts
-            held = np.flatnonzero(counts)
-            self._bins, self._bin_counts = held.astype(np.uint16), counts[held]
+            filled_bins = np.flatnonzero(counts)
+            self._bins, self._bin_counts = filled_bins.astype(np.uint16), counts[filled_bins]
             self._uncounted_bins, self._uncounted_count = [], 0
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """Return the histogram. It touches all 65,536 bins, so values are counted in large blocks."""
-        waiting = np.concatenate(self._uncounted_bins) if self._uncounted_bins else np.zeros(0, np.uint16)
-        counts = np.bincount(waiting, minlength=BINS)
+        uncounted = np.concatenate(self._uncounted_bins) if self._uncounted_bins else np.zeros(0, np.uint16)
+        counts = np.bincount(uncounted, minlength=BINS)
         counts[self._bins] += self._bin_counts
         return counts
 
@@ -114,7 +114,7 @@ class TensorStatistics:
 
     @property
     def has_mask_values(self) -> bool:
-        """Return True if mask values leave the other values no steps, whatever range is chosen."""
+        """Return True if mask values widen every range so far that the other values get no steps."""
         low, high = min(self.low, 0.0), max(self.high, 0.0)
         if not self.elements or max(-low, high) < MIN_MASK_VALUE:
             return False
@@ -153,11 +153,11 @@ def _entropy(counts: NDArray[np.int64], low: float, high: float, bins: int = 204
     peak = max(-low, high)
     counts = counts.copy()
     counts[[0, BINS // 2]] = 0
-    held = counts > 0
-    if peak <= 0 or not held.any():
+    is_filled = counts > 0
+    if peak <= 0 or not is_filled.any():
         return low, high
-    index = np.minimum((np.abs(bin_centres()[held]) * (bins / peak)).astype(np.int64), bins - 1)
-    histogram = np.bincount(index, weights=counts[held], minlength=bins).astype(np.float64)
+    index = np.minimum((np.abs(bin_centres()[is_filled]) * (bins / peak)).astype(np.int64), bins - 1)
+    histogram = np.bincount(index, weights=counts[is_filled], minlength=bins).astype(np.float64)
     levels = 255 if low >= 0 else 128
     threshold = peak * best_threshold(histogram, levels) / bins
     return max(low, -threshold), min(high, threshold)
@@ -167,9 +167,9 @@ def best_threshold(histogram: NDArray[np.float64], levels: int) -> int:
     """Return how many of the first bins to keep so that `levels` steps over them have the smallest KL divergence."""
     bins = len(histogram)
     candidates = np.arange(levels, bins + 1, max(1, (bins - levels) // 240))
-    mass = _running(histogram)
-    filled = _running(histogram > 0)
-    plogp = _running(_xlogx(histogram))
+    mass = _cumulative(histogram)
+    filled = _cumulative(histogram > 0)
+    plogp = _cumulative(_xlogx(histogram))
     edges = np.rint(candidates[:, None] * np.arange(levels + 1) / levels).astype(np.intp)
     step_mass = np.diff(mass[edges])
     step_filled = np.diff(filled[edges])
@@ -184,7 +184,7 @@ def best_threshold(histogram: NDArray[np.float64], levels: int) -> int:
     return int(candidates[int(np.argmin(divergence))])
 
 
-def _running(values: NDArray[np.generic]) -> NDArray[np.float64]:
+def _cumulative(values: NDArray[np.generic]) -> NDArray[np.float64]:
     return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
 
 

@@ -1,13 +1,13 @@
 """The ONNX Runtime adapter: from an ONNX file to the model of a trial.
 
-The path of a model, folder by folder; `adapter.OnnxAdapter` calls each step.
+A model passes these folders; `adapter.OnnxAdapter` calls each step.
 
 1. `load/` turns a path, a `ModelProto` or bytes into a `Graph`: nodes, constants as arrays, inferred types.
    Entry: `load.model_file.load_model`.
 2. `optimize/` rewrites the float graph so that it is fast before it is quantized, and compares it with the user's
    model. A rewrite that changes the result is left out.
    Entries: `optimize.pipeline.rewrite`, `optimize.verify.EqualityCheck`.
-3. `ops/` groups nodes into units, the ops that a user can toggle, and lists the choices of each.
+3. `ops/` groups nodes into units, one for each op that can be quantized, and lists the choices of each.
    Entry: `ops.units.find_units`.
 4. `run/` calibrates: one pass over the data measures the range of each tensor. Entry: `run.calibrator.Calibrator`.
 5. `build/` makes the model of a configuration. `Plan` decides which tensors are quantized and how, `Emitter` writes the
@@ -15,7 +15,7 @@ The path of a model, folder by folder; `adapter.OnnxAdapter` calls each step.
    Entry: `build.builder.Builder.assemble`.
 6. `run/` opens a session on these bytes: that is the model which eval_func gets. Entry: `run.model.OnnxModel`.
 
-Beside the path: `inspect/` looks inside a built model or a quantized file for diagnosis, and `profile/` times models,
+Off this path, `inspect/` reads tensors of a built model or a quantized file for diagnosis, and `profile/` times models,
 ops and kernels.
 """
 

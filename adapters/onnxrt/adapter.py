@@ -1,4 +1,4 @@
-"""ONNX Runtime behind the adapter's door."""
+"""The adapter for ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 class OnnxAdapter(Adapter):
-    """One ONNX model: taken apart once, and built again for each trial."""
+    """One ONNX model: loaded once, and assembled again for each trial."""
 
     name = "onnxrt"
     frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
@@ -72,23 +72,23 @@ class OnnxAdapter(Adapter):
         super().__init__(options, [_input_spec(value) for value in model.graph.inputs])
         self._source = source
         self._masked_tensors: frozenset[str] = frozenset()
-        self._use(model)
+        self._set_model(model)
 
-    def _use(self, model: LoadedModel) -> None:
-        """Find the ops of a model and prepare to build it."""
+    def _set_model(self, model: LoadedModel) -> None:
+        """Find the ops of a model, and prepare to build its configurations."""
         self._model, graph, options = model, model.graph, self._options
         self._units = find_units(graph, options.ops_version)
-        mark = _mark(graph)
+        mark = _unused_separator(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
         self._builder = Builder(graph, self._units, self._store, mark, options.portable)
-        self._repairs = {unit.op.name: self._offered(unit) for unit in self._units}
+        self._repairs = {unit.op.name: self._offered_repairs(unit) for unit in self._units}
         if not self._units:
             self.close()
-            raise ModelError(f"nothing in the model can run in int8: {_contents(graph)}")
+            raise ModelError(f"nothing in the model can run in int8: {_describe_contents(graph)}")
 
     @classmethod
     def accepts(cls, model: ModelLike) -> bool:
-        """Return True for a ModelProto, bytes, or the path of a file that ends in .onnx."""
+        """Return True for a ModelProto, bytes, or the path of a file that ends in .onnx or .ort."""
         if isinstance(model, onnx.ModelProto | bytes | bytearray | memoryview):
             return True
         return isinstance(model, str | os.PathLike) and os.fspath(model).endswith((".onnx", ".ort"))
@@ -104,19 +104,19 @@ class OnnxAdapter(Adapter):
         check = EqualityCheck(self._source, self._inputs, feeds)
         comparison, difference = check.check(self._model, self.assemble(None).source())
         left_out = self._options.left_out
-        if comparison.obstacle:  # it cannot be told whether a rewrite is right on this model
+        if comparison.obstacle:  # without a comparison, no rewrite can be verified
             left_out = tuple(dict.fromkeys([*left_out, *speed_rewrite_names()]))
         elif difference.error > TOLERANCE:
-            model, left_out = check.without_wrong_rewrites(self._read_without, left_out)
+            model, left_out = check.without_wrong_rewrites(self._load_without, left_out)
             comparison, difference = check.check(model)
             log.warning("the float model is built without these rewrites, which change it: %s", ", ".join(left_out))
         if left_out != self._options.left_out:
             self._store.close()
             self._options = replace(self._options, left_out=left_out)
-            self._use(self._read_without(left_out))
+            self._set_model(self._load_without(left_out))
         return replace(comparison, left_out=tuple(dict.fromkeys([*left_out, *comparison.left_out])))
 
-    def _read_without(self, left_out: Sequence[str]) -> LoadedModel:
+    def _load_without(self, left_out: Sequence[str]) -> LoadedModel:
         return load_model(self._source, self._options.optimise_float, left_out)
 
     @property
@@ -165,7 +165,7 @@ class OnnxAdapter(Adapter):
         self._masked_tensors = tensors_with_mask_values(calibration)
         statistics = from_records(calibration.get("statistics", ()))
         self._builder.calibrate(stored_ranges(calibration), statistics)
-        if not statistics:  # the calibration is of an earlier version, or took none
+        if not statistics:  # an earlier version calibrated, or no statistics were wanted
             self._repairs = dict.fromkeys(self._repairs, ())
 
     def assemble(self, config: QuantConfig | None) -> OnnxModel:
@@ -179,8 +179,8 @@ class OnnxAdapter(Adapter):
             return Portability(this_processor(), "")
         return Portability(this_processor(), "bounded", self._builder.coarsened(config))
 
-    def _offered(self, unit: Unit) -> tuple[str, ...]:
-        """Return the repairs that an op can have."""
+    def _offered_repairs(self, unit: Unit) -> tuple[str, ...]:
+        """Return the repairs that an op offers."""
         op = self._builder.rescaler.repairable_op(unit)
         return () if op is None else offered_repairs(op)
 
@@ -260,8 +260,8 @@ def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:
     return InputSpec(value.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)), shape)
 
 
-def _mark(graph: Graph) -> str:
-    """Return a separator that no name of the model holds, so that names made with it are free."""
+def _unused_separator(graph: Graph) -> str:
+    """Return a separator that no name of the model contains, so that names made with it are unused."""
     inputs = (value.name for value in graph.inputs)
     names = list(itertools.chain(graph.constants, graph.producers, graph.body_names, inputs))
     mark = "|"
@@ -270,6 +270,6 @@ def _mark(graph: Graph) -> str:
     return mark
 
 
-def _contents(graph: Graph) -> str:
+def _describe_contents(graph: Graph) -> str:
     kinds = sorted({node.op_type for node in graph.nodes})
     return f"it holds {some(kinds)}{of_other_floats(graph)}"

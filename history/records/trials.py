@@ -55,12 +55,12 @@ def _to_samples(name: object, item: object) -> Samples:
     utf8(name, "samples")
     coding, count, data = item
     if coding == BITS:
-        size, wrong = (count + 7) // 8, bool(count % 8 and data and data[-1] & (0xFF >> count % 8))
+        size, has_stray_bits = (count + 7) // 8, bool(count % 8 and data and data[-1] & (0xFF >> count % 8))
     elif coding in WIDTHS:
-        size, wrong = count * WIDTHS[coding], False
+        size, has_stray_bits = count * WIDTHS[coding], False
     else:
         raise MalformedRecord(f"{where} is encoded as {coding!r:.80}; known are {', '.join((BITS, *WIDTHS))}")
-    if count < 1 or size != len(data) or wrong:
+    if count < 1 or size != len(data) or has_stray_bits:
         raise MalformedRecord(f"{where} says {count} samples, and has {len(data)} bytes that do not fit")
     if coding != BITS and not np.isfinite(np.frombuffer(data, f"<{coding}")).all():
         raise MalformedRecord(f"{where} holds a score that is not finite")

@@ -1,1 +1,1 @@
-"""Steps that several strategies are made of; each is used with `yield from` or asked before the first trial."""
+"""Steps that strategies share: generators for `yield from`, and functions that choose without labels."""

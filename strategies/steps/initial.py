@@ -101,7 +101,7 @@ def fastest(speeds: Mapping[QuantConfig, float], probe: Probe) -> list[QuantConf
 
 
 def best_variant(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
-    """Return the same ops in another family of choices (another mode, a repair), if that is better and costs nothing.
+    """Return the configuration in another family of choices (another mode, a repair), if that is better and as fast.
 
     It must be as fast with far less output error, or clearly faster with no more output error.
     """
@@ -126,21 +126,23 @@ def _mixed_configs(
     from_front = []
     for time_model in (model, model.with_costs(TUNING.cautious_cost_factor)):
         points = make_front(config, free, time_model, errors)
-        from_front += _ends([point for point in points if point.seconds <= TUNING.tie * points[0].seconds])
+        from_front += _fastest_and_least_sensitive(
+            [point for point in points if point.seconds <= TUNING.tie * points[0].seconds]
+        )
     per_channel = [name for name in free if any(choice.granularity == "per_channel" for choice in space[name].choices)]
     by_gain = sorted(free, key=model.saved)
     # Few ops, those that save most, where conversions use up the gain of the others; at last a single one.
     all_but_few = [by_gain[: -max(len(by_gain) // part, 1)] for part in (*TUNING.few_ops_parts, len(by_gain))]
     without_weights = [[name for name in free if name not in set(per_channel)]] if per_channel else []
-    fallen = [config.fallback(*names) for names in (*without_weights, *all_but_few)]
-    candidates = dict.fromkeys([config, *from_front, *fallen])
+    fallbacks = [config.fallback(*names) for names in (*without_weights, *all_but_few)]
+    candidates = dict.fromkeys([config, *from_front, *fallbacks])
     return (item for item in sorted(candidates, key=lambda item: -item.quantized_count) if item.quantized_ops)
 
 
-def _ends(points: list[Point]) -> list[QuantConfig]:
-    """Return the fastest config, and the first one after which hardly any sensitivity is left to remove."""
+def _fastest_and_least_sensitive(points: list[Point]) -> list[QuantConfig]:
+    """Return the fastest config, and the first one whose sensitivity is close to the lowest of all."""
     if not points:
         return []
     limit = points[-1].sensitivity
-    calm = next(point for point in points if TUNING.clearly_less_error * point.sensitivity <= limit)
-    return [points[0].config, calm.config]
+    low_sensitivity = next(point for point in points if TUNING.clearly_less_error * point.sensitivity <= limit)
+    return [points[0].config, low_sensitivity.config]

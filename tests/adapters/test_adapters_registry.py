@@ -51,7 +51,7 @@ def test_an_unknown_framework_is_refused_before_any_work(framework: str, hint: s
 
 def test_a_framework_that_refuses_the_model_names_the_accepted_forms(tmp_path: Path) -> None:
     with pytest.raises(
-        SettingsError, match="set to 'keras', but adapter litert does not take a ModelProto: it takes a K"
+        SettingsError, match="set to 'keras', but adapter litert does not accept a ModelProto: it accepts a K"
     ):
         quaver.fit(
             MODEL, calib_dataloader=networks.inputs(), eval_func=len, framework="keras", workspace=tmp_path / "a"
@@ -140,7 +140,7 @@ def test_a_torch_module_gets_a_hint_to_export_it() -> None:
     linear = type("Linear", (), {"__module__": "torch.nn.modules.linear"})()
     derived = type("Mine", (type(linear),), {"__module__": "__main__"})()
     for module, framework in ((Net(), None), (linear, None), (derived, "onnx")):
-        with pytest.raises(ModelError, match=r"is of PyTorch: export the module, with torch\.onnx\.export"):
+        with pytest.raises(ModelError, match=r"is a PyTorch model: export it with torch\.onnx\.export"):
             load_model(module, AdapterOptions(), framework)
 
 
@@ -210,7 +210,7 @@ def test_a_plug_in_that_cannot_be_loaded_is_named_and_left_out(
 
 def test_a_plug_in_that_fails_in_accepts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, Point("failing", "theirs:Adapter", Failing), Point("fake", "fake:FakeAdapter", FakeAdapter))
-    with pytest.warns(RuntimeWarning, match="adapter 'failing' fails when it is asked for a model: KeyError: 'model'"):
+    with pytest.warns(RuntimeWarning, match="adapter 'failing' failed to check a model: KeyError: 'model'"):
         assert adapter_for(FakeFloat({"a": 0.0})) is FakeAdapter
 
 
@@ -297,6 +297,6 @@ def test_a_broken_plug_in_beside_a_working_one(tmp_path: Path) -> None:
         "ModuleNotFoundError: No module named 'a_module_that_is_gone'"
     )
     assert onnx[0][0] is True and onnx[1:] == [[], False]
-    assert by_name[0][0] is True and set(by_name[1]) == {f"{told}. It is left out"}
-    assert by_itself[0][0] is True and set(by_itself[1]) == {f"{told}. It is left out"}
+    assert by_name[0][0] is True and set(by_name[1]) == {f"{told}. It is skipped"}
+    assert by_itself[0][0] is True and set(by_itself[1]) == {f"{told}. It is skipped"}
     assert asked[0] == ["SettingsError", told]

@@ -185,6 +185,6 @@ def test_a_run_without_a_single_score_says_so(names: dict[str, Any]) -> None:
     result = quaver.fit(MODEL, calib_dataloader=names["batches"], eval_func=accuracy, strategy="basic")
     assert result.reason is quaver.StopReason.FAILURES and result.best is None and not result.met
     assert result.model is None and result.model_path is None
-    assert str(result).startswith("nothing found (three trials in a row failed)")
+    assert str(result).startswith("no trial has a score (three trials in a row failed)")
     with pytest.raises(quaver.ModelError, match="no best model to save; see the errors in `trials`"):
         result.save("nothing.onnx")

@@ -172,7 +172,7 @@ def test_trouble_with_one_trial_names_the_sample(tmp_path: Path) -> None:
     said = [(trial.error or "").strip().splitlines()[-1] for trial in result.trials]
     assert "returned nan for sample 7: it is not finite" in said[0]
     assert "the scores of 599 samples, and of 600 for fp32" in said[1]
-    assert "gave the metric 'agreement', and not for fp32" in said[2]
+    assert "gave the metric 'agreement' now, but not for fp32" in said[2]
 
 
 def test_trouble_with_the_fp32_model_ends_the_run(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_who_names_a_broken_one_hears_what_is_wrong_and_whose_it_is(packages: Pa
     for name, parts in BROKEN.items():
         assert told[name].startswith(f"StrategyError: strategy {name!r}, entry point '")
         assert all(part in told[name] for part in parts)
-        assert told[name].endswith("; mend or uninstall that package, or choose another strategy")
+        assert told[name].endswith("; fix or uninstall that package, or choose another strategy")
     assert told["working"] is True and told["auto"] is True
     assert told["workin"].startswith("SettingsError: unknown strategy 'workin'; did you mean 'working'")
     assert "acme_thief" not in told["imported"]

@@ -135,7 +135,7 @@ def test_the_error_for_a_rule_that_matches_nothing_suggests_near_names() -> None
 
 @pytest.mark.parametrize("pattern", ["(", "*", "[a", "(?!head).*", r"(h)\1", 5, None, b"head"])
 def test_the_error_for_an_invalid_regular_expression_names_it(pattern: Any) -> None:
-    with pytest.raises(SettingsError, match=re.escape(repr(pattern)) + " is no op and no regular expression"):
+    with pytest.raises(SettingsError, match=re.escape(repr(pattern)) + " is neither an op nor a regular expression"):
         left({pattern: "fp32"})
 
 
@@ -268,8 +268,8 @@ def test_an_op_config_as_a_rule_keeps_its_repairs() -> None:
         ({"sum": ["smoothing"]}, "none of the rule's ops offers 'smoothing'"),
         ({"fc1": ["smoothing:2"]}, "must be a number from 0 to 1, not '2'"),
         ({"fc1": ["smoothing:"]}, "must be a number from 0 to 1, not ''"),
-        ({"fc1": ["smoothing:0.5", "smoothing"]}, "'smoothing' can be done once, and is listed twice"),
-        ({"fc1": [3]}, "3 is no repair; write a name like 'bias_correction'"),
+        ({"fc1": ["smoothing:0.5", "smoothing"]}, "'smoothing' is listed twice, but can be applied only once"),
+        ({"fc1": [3]}, "3 is not a repair; write a name like 'bias_correction'"),
     ],
 )
 def test_the_error_for_an_impossible_repair_names_it(rule: dict[str, Any], complaint: str) -> None:

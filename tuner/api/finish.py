@@ -41,7 +41,7 @@ def finish_run(run: Run, request: RunRequest, probe: AdapterProbe, times: StageT
 
     Args:
         run: the run.
-        request: what was to be run.
+        request: the model, the settings and the data of the run.
         probe: knows which ops end the process.
         times: the seconds of each stage, which are noted.
 
@@ -89,7 +89,7 @@ def finish_run(run: Run, request: RunRequest, probe: AdapterProbe, times: StageT
 
 
 def _save_best(run: Run, request: RunRequest, best: Trial) -> tuple[Path, Model] | tuple[None, None]:
-    """Save the best model into the workspace and load it, unless that ended the process before."""
+    """Save the best model into the workspace and load it, unless an earlier attempt crashed the process."""
     consequence = f"quaver.recover writes trial {best.number} to a file"
     with last_step(run.history, f"saving trial {best.number}", consequence) as may_run:
         if not may_run:

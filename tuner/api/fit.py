@@ -129,8 +129,8 @@ def fit(
         insights: Show the run live on a local web page. Observers are told its address.
         diagnosis: Find out at the end which ops are bad in int8 and why; tables and causes go to the workspace. They
             are `result.diagnosis`, too, and printed unless `verbose` is 0.
-        provenance: Record in saved models where they come from: versions, float model, criterion and scores. Use False
-            for a file that should not tell; see `quaver.read_provenance`.
+        provenance: Record in saved models where they come from: versions, float model, criterion and scores. False
+            leaves it out; see `quaver.read_provenance`.
 
     Returns:
         A `TuneResult`, even if nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.

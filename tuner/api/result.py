@@ -158,7 +158,7 @@ class TuneResult:
     def __repr__(self) -> str:
         tried = f"{len(self.trials)} trial{'' if len(self.trials) == 1 else 's'}"
         if self.best is None:
-            return f"<TuneResult: nothing found in {tried}, fp32 scores {self.baseline:.6g}>"
+            return f"<TuneResult: no scored trial in {tried}, fp32 scores {self.baseline:.6g}>"
         if self.met is None:
             return f"<TuneResult: not evaluated, {self._counts(' / ')} ops, trial {self.best.number} of {tried}>"
         counts = self._counts(" / ")
@@ -177,12 +177,21 @@ class TuneResult:
         latency = "" if self.best is None else latency_phrase(self.best.measured, self.fp32_measured)
         predicted = "" if self.best is None else predicted_phrase(self.best.measured, self.target)
         here = f"{latency}, on this machine" if predicted and latency else latency
-        equal = "" if self.comparison is None else str(self.comparison)
+        equal = "" if self.equal is None else str(self.equal)
         model = converted_phrase(self.conversions), equal, in_words(self.unquantizable)
-        where = "" if self.portability is None else str(self.portability)
-        warned = [f"{WARNED}{text}" for text in self.warnings]
+        where = "" if self.where is None else str(self.where)
+        warnings = [f"{WARNED}{text}" for text in self.warnings]
         notes = drift_phrase(self.output_drift), *model, warn_of_batch_dependence(self.best)
-        lines = self._verdict(), *warned, *self.trust, *notes, predicted, here, size_phrase(self.benefit), where
+        lines = (
+            self._verdict(),
+            *warnings,
+            *self.trust,
+            *notes,
+            predicted,
+            here,
+            size_phrase(self.benefit),
+            where,
+        )
         return "\n".join(filter(None, lines))
 
     @property
@@ -200,22 +209,25 @@ class TuneResult:
 
     def _verdict(self) -> str:
         if self.best is None:
-            return f"nothing found ({self.reason}); fp32 scores {self.baseline:.6g}"
+            return f"no trial has a score ({self.reason}); fp32 scores {self.baseline:.6g}"
         if self.met is None:
-            how = f"{self._counts(' and ')} ops, chosen without labels"
-            return f"trial {self.best.number} was not evaluated: {how}; pass eval_func to see whether it is good enough"
+            counts = self._counts(" and ")
+            return (
+                f"trial {self.best.number} was not evaluated: {counts} ops, chosen without labels; pass eval_func to "
+                "see whether it is good enough"
+            )
         verdict = "meets" if self.met else "does NOT meet"
         if self.best.met and not self.met:
             verdict = f"meets ({'but not' if self.confirmed is False else 'but is not confirmed'} on other data)"
         if self.criterion.target_budget is not None:
             verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
-        only = ", but runs all in fp32: nothing was quantized" if not self.best.config.quantized_ops else ""
+        addition = ", but runs all in fp32: nothing was quantized" if not self.best.config.quantized_ops else ""
         no_gain = no_gain_summary(self.benefit)
-        if no_gain and not only:
-            only = f", {'but' if self.met else 'and'} is {no_gain}"
+        if no_gain and not addition:
+            addition = f", {'but' if self.met else 'and'} is {no_gain}"
         counts = self._counts(" and ")
         return (
-            f"trial {self.best.number} {verdict} the {self.criterion.called} ({self.criterion}){only}: "
+            f"trial {self.best.number} {verdict} the {self.criterion.called} ({self.criterion}){addition}: "
             f"score {self.best.score:.6g} vs {self.baseline:.6g} in fp32, {counts} ops, "
             f"after {self.evaluations} evaluations ({self.reason})"
         )

@@ -158,7 +158,7 @@ class TuningRun:
 
     @property
     def observer(self) -> Observer:
-        """Return what passes events to all observers of the run."""
+        """Return the observer that passes each event to all observers of the run."""
         return self._emit
 
     @property
@@ -211,7 +211,7 @@ class TuningRun:
             return drive(self._run, executor, self._emit, self.config.trial_timeout)
 
     def quantize(self) -> Trial:
-        """End the run without a score, with the first configuration of the strategy, as `fit` without eval_func."""
+        """Build the strategy's first configuration unscored, and end the run, as `fit` does without eval_func."""
         with self._log.here():
             return self._run.take_unscored()
 
@@ -238,7 +238,7 @@ class TuningRun:
 
     @contextlib.contextmanager
     def _evaluating(self, eval_func: EvalFunc) -> Iterator[Executor]:
-        """Open what calls eval_func: this process, or workers, which are stopped after the last trial."""
+        """Open the executor that calls eval_func: this process, or workers that are stopped after the last trial."""
         run, pool = self._run, self._pool
         if pool is None:
             yield InProcess(
@@ -255,14 +255,14 @@ class TuningRun:
             self._request.model,
             self._run.adapter.options,
             eval_func,
-        ) as site:
+        ) as payload:
             try:
-                yield Workers(pool.executor, site, pool.jobs, pool.threads, pool.deaths)
+                yield Workers(pool.executor, payload, pool.jobs, pool.threads, pool.deaths)
             finally:
                 pool.stop()
 
     def _measuring_worker(self) -> contextlib.AbstractContextManager[Executor]:
-        """Open a worker for measurements, which a run needs after a measurement ended its process."""
+        """Open a worker process for measurements, which a run uses once a measurement has crashed its own process."""
         header = self._run.history.header
         assert header is not None
         return measuring_worker(

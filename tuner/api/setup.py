@@ -1,6 +1,6 @@
 """The steps that set up a run: load the model, check the rules, calibrate, build the search, build the probe.
 
-Each step takes the record of the step before and returns a frozen record of its own.
+`RunRequest` says what to run. Each step takes it and the results of earlier steps.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RunRequest(OpenRun):
         config: the settings of the run.
         changes: what differs from the settings of the run that is resumed.
         model: the user's model.
-        kind: the adapter of its framework.
+        kind: the class of the adapter that accepts the model.
         data: the user's calibration data.
     """
 
@@ -94,7 +94,7 @@ class RunRequest(OpenRun):
 
     @property
     def is_calibrated(self) -> bool:
-        """Return whether ranges are known: from the calibration data, or from the run that is resumed."""
+        """Return True if there are ranges: from the calibration data, or from the run that is resumed."""
         header = self.history.header
         return self.data is not None if header is None else header.calibrated
 
@@ -140,7 +140,7 @@ def settle_request(opened: OpenRun, settings: ResolvedSettings, model: ModelLike
 
 
 def executor_spec(config: Config, executor: ExecutorLike) -> ExecutorSpec:
-    """Return what evaluates trials. An executor replaces the backend that an earlier run had."""
+    """Return how trials are evaluated. An executor replaces the backend of an earlier run."""
     isolate = config.isolate or config.trial_timeout is not None
     if executor is not None and config.resume is not None:
         return ExecutorSpec(config.n_jobs, threads=config.threads, executor=executor)
@@ -247,11 +247,11 @@ def _begin_history(request: RunRequest, adapter: Adapter) -> None:
     history.start_run(config.to_dict(), versions_of(adapter))
 
 
-def build_search(request: RunRequest, adapter: Adapter, objective: Objective, cost: CostModel | None) -> Search:
+def build_search(request: RunRequest, adapter: Adapter, objective: Objective, cost_model: CostModel | None) -> Search:
     """Build the tuning space and the objective of a calibrated model."""
+    # Not the ops of `check_rules`: a restored calibration of an older version removes the repairs it has no data for.
     ops = ops_by_rules(request.config, adapter, objective)
     space = TuningSpace(ops if request.is_calibrated else without_calibration(ops))
-    # A calibration of an older version may not know enough for repairs.
     space = space.without(abilities.ops_with_mask_values(adapter))
     if not space.quantizable:
         raise SettingsError(
@@ -262,13 +262,13 @@ def build_search(request: RunRequest, adapter: Adapter, objective: Objective, co
             "`max_latency` is measured on calibration samples, and there are none: pass calib_dataloader, also to a "
             "resumed run"
         )
-    if cost is not None and request.config.cost_model is not None:
-        cost = with_conversions(cost, request.config.cost_model, adapter, request.history)
-        objective = for_target(objective, cost.predict)
+    if cost_model is not None and request.config.cost_model is not None:
+        cost_model = with_conversions(cost_model, request.config.cost_model, adapter, request.history)
+        objective = for_target(objective, cost_model.predict)
     _note_conversions(request, adapter)
     if not request.is_calibrated:
         request.observer(Uncalibrated(len(space.quantizable), len(space) - len(space.quantizable)))
-    return Search(space, objective, cost)
+    return Search(space, objective, cost_model)
 
 
 def _note_conversions(request: RunRequest, adapter: Adapter) -> None:
@@ -305,8 +305,8 @@ def plan_strategy(request: RunRequest, search: Search, strategy: Strategy) -> St
         strategy = StartingFrom(first, strategy)
     worst_case = strategy.worst_case(space)
     evaluations = config.max_trials if worst_case is None else min(worst_case, config.max_trials)
-    tunable, first_success = len(space.quantizable), strategy.first_success(space)
-    request.observer(Planned(strategy.name, tunable, evaluations, first_success, config.timeout))
+    quantizable_count, first_success = len(space.quantizable), strategy.first_success(space)
+    request.observer(Planned(strategy.name, quantizable_count, evaluations, first_success, config.timeout))
     return strategy
 
 

@@ -1,1 +1,1 @@
-"""The command line: one file a command, each with `add(subparsers)` and `run(args)`."""
+"""The command line: one file per command, each with `add(subparsers)` and `run(args)`."""

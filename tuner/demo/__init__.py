@@ -1,1 +1,1 @@
-"""The demo: a small network that int8 does not suit, and how quaver deals with it."""
+"""The demo: a small network that loses too much accuracy in int8, and how quaver tunes it."""

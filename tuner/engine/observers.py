@@ -1,4 +1,4 @@
-"""Observers of a run: whoever is called with each event."""
+"""Observers of a run: functions that are called with each event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StageTimes:
         self._baseline_started = False
 
     def __call__(self, event: Event) -> None:
-        """Account for an event."""
+        """Add the time that an event marks."""
         match event:
             case StageStarted(stage=stage):
                 self._end(event.time)
@@ -37,7 +37,7 @@ class StageTimes:
             case TrialStarted(number=number):
                 self._end(event.time)
                 self._baseline_started = self._baseline_started or number == 0
-            case BaselineScored(trial=trial) if self._baseline_started:  # a resumed run tells its earlier baseline
+            case BaselineScored(trial=trial) if self._baseline_started:  # a resumed run reports its earlier baseline
                 self._evaluating += trial.seconds
             case TrialFinished(trial=trial):
                 self._end(event.time)
@@ -66,7 +66,7 @@ class Observer(Protocol):
     """Anything that can be called with an `Event`. Nothing that it does may change the run."""
 
     def __call__(self, event: Event, /) -> None:
-        """Take an event; `match event:` tells which one it is."""
+        """Handle an event; `match event:` tells its kind."""
 
 
 class Observers:

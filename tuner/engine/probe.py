@@ -40,14 +40,14 @@ from quaver.space import TuningSpace
 from quaver.time_model import TimeModel
 from quaver.types import Feed, PlainMapping
 
-# Measurements of many ops are noted this often, so that a crash loses little.
+# Seconds between notes while many ops are measured, so that a crash loses little. Judgement.
 NOTE_SECONDS = 10.0
 # Single ops are compared on the first few probe samples; whole configurations differ less, so on all. Judgement.
 FEW_SAMPLES = 16
 
 
 class OutOfTime(Exception):
-    """The timeout of the run leaves no time for a measurement. Not for strategies: it ends them."""
+    """The timeout of the run leaves no time for a measurement. Strategies must not catch it: it ends them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class AdapterProbe(Probe):
         options = options or ProbeOptions()
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
         self._out_of_time, self._cost = options.out_of_time, options.cost_model
-        self._cache, self._reused = options.cache or TimingCache(None), False
+        self._cache, self._announced_reuse = options.cache or TimingCache(None), False
         self._executor: Executor | None = None
         self._runner = MeasurementRunner(self._bench, space, history, observer, options.open_worker)
         self._opened_bench: Bench | None = None
@@ -118,26 +118,30 @@ class AdapterProbe(Probe):
         names = [name for name in self._space.tunable if config[name].quantized]
         alone = {name: float_model.replace({name: config[name]}) for name in names}
         keys = {name: f"{name} {config[name]}" for name in names}
-        errors = self._each("sensitivity", Stage.SENSITIVITY, [(keys[name], alone[name]) for name in names], self._few)
+        errors = self._measure_each(
+            "sensitivity", Stage.SENSITIVITY, [(keys[name], alone[name]) for name in names], self._few_feeds
+        )
         return {name: errors[keys[name]] for name in names}
 
     def mse(self) -> Mapping[str, float]:
-        return dict(self._once("mse", Stage.LOCAL_ERRORS, self._mse)) if self.has_samples else self._by_weights()
+        return dict(self._measure_once("mse", Stage.LOCAL_ERRORS, self._mse)) if self.has_samples else self._by_weight()
 
     def local_error(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         if not self.has_samples:
-            return self._by_weights()
+            return self._by_weight()
         if config is None:
             return dict(
-                self._once("local_error", Stage.LOCAL_ERRORS, lambda: self._local(self._space.default_config()))
+                self._measure_once(
+                    "local_error", Stage.LOCAL_ERRORS, lambda: self._relative_errors(self._space.default_config())
+                )
             )
         if config.fingerprint not in self._history.notes.get("probe.local_errors", {}):
             self._check_time()
             self._observer(StageStarted(Stage.REPAIRS))
-            self._history.extend_note("probe.local_errors", {config.fingerprint: self._local(config)})
+            self._history.extend_note("probe.local_errors", {config.fingerprint: self._relative_errors(config)})
         return dict(self._history.notes["probe.local_errors"][config.fingerprint])
 
-    def _local(self, config: QuantConfig) -> dict[str, float]:
+    def _relative_errors(self, config: QuantConfig) -> dict[str, float]:
         errors = self._local_errors(config)
         return {name: noise / signal if signal > 0 else noise for name, (noise, signal) in errors.items()}
 
@@ -154,15 +158,15 @@ class AdapterProbe(Probe):
                 fp32, int8 = self._runner.guessed_seconds(self._space.default_config())
             return {name: [fp32[name], int8[name]] for name in self._space.quantizable}
 
-        return {name: OpTime(*pair) for name, pair in self._once("latency", Stage.TIMING, measure).items()}
+        return {name: OpTime(*pair) for name, pair in self._measure_once("latency", Stage.TIMING, measure).items()}
 
     def output_error(self, config: QuantConfig) -> float:
         key = config.fingerprint
-        return self._each("output_error", None, [(key, config)], lambda: len(self._samples()))[key]
+        return self._measure_each("output_error", None, [(key, config)], lambda: len(self._samples()))[key]
 
     def output_errors(self, configs: Sequence[QuantConfig]) -> list[float]:
         keys = [config.fingerprint for config in configs]
-        errors = self._each(
+        errors = self._measure_each(
             "output_error", None, list(dict(zip(keys, configs, strict=True)).items()), lambda: len(self._samples())
         )
         return [errors[key] for key in keys]
@@ -176,8 +180,8 @@ class AdapterProbe(Probe):
             self._observer(StageStarted(Stage.TIMING))
             self._samples()
             try:
-                self._record("time_model", {key: self._runner.run(Measurement(TIME_MODEL, (config,)))})
-            except ProcessDied:  # a guess is for this run alone
+                self._record_times("time_model", {key: self._runner.run(Measurement(TIME_MODEL, (config,)))})
+            except ProcessDied:  # a guess is not cached for other runs
                 self._history.extend_note("probe.time_model", {key: to_dict(self._guessed_times(config))})
         return from_dict(self._history.notes["probe.time_model"][key])
 
@@ -193,7 +197,7 @@ class AdapterProbe(Probe):
             self._check_time()
             self._samples()
             measured = dict(zip(missing, self._runner.run_group(SPEED, missing), strict=True))
-            self._record(
+            self._record_times(
                 "speed", {config.fingerprint: speed for config, speed in measured.items() if speed is not None}
             )
             if died := {config.fingerprint: math.inf for config, speed in measured.items() if speed is None}:
@@ -210,21 +214,21 @@ class AdapterProbe(Probe):
         cached = {key: self._cache.get(name, key) for key in missing}
         cached = {key: value for key, value in cached.items() if is_valid_time(name, value, missing[key])}
         if cached:
-            if not self._reused:
+            if not self._announced_reuse:
                 self._observer(TimingsReused())
-                self._reused = True
+                self._announced_reuse = True
             self._history.extend_note(f"probe.{name}", cached)
             recorded = self._history.notes[f"probe.{name}"]
         return dict(recorded)
 
-    def _record(self, name: str, measured: PlainMapping) -> None:
+    def _record_times(self, name: str, measured: PlainMapping) -> None:
         self._history.extend_note(f"probe.{name}", dict(measured))
         self._cache.put(name, measured)
 
     def size(self, config: QuantConfig) -> float:
         if config.fingerprint not in self._history.notes.get("probe.size", {}):
-            whole, model = (self._adapter.assemble(candidate) for candidate in (None, config))
-            self._history.extend_note("probe.size", {config.fingerprint: model.size / whole.size})
+            float_model, model = (self._adapter.assemble(candidate) for candidate in (None, config))
+            self._history.extend_note("probe.size", {config.fingerprint: model.size / float_model.size})
         return float(self._history.notes["probe.size"][config.fingerprint])
 
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
@@ -270,7 +274,7 @@ class AdapterProbe(Probe):
         return survivors if survivors != config and survivors.quantized_ops else None
 
     def _guessed_times(self, config: QuantConfig) -> TimeModel:
-        """Return a time model of a configuration that cannot be timed: of what survives of it, or a guess."""
+        """Return a time model of a configuration that cannot be timed: of the part that can, or a guess."""
         if (survivors := self._survivors(config)) is not None:
             with contextlib.suppress(ProcessDied):
                 model = from_dict(self._runner.run(Measurement(TIME_MODEL, (survivors,))))
@@ -283,12 +287,12 @@ class AdapterProbe(Probe):
         int8.pop("", None)
         return TimeModel(fp32, int8, rest)
 
-    def _by_weights(self) -> dict[str, float]:
-        """Return the error of each op's weight in its default choice: all that is known without samples."""
-        whole = self._space.default_config()
-        errors = abilities.weight_errors(self._adapter, whole)
+    def _by_weight(self) -> dict[str, float]:
+        """Return the error of each op's weight in its default choice, which needs no samples."""
+        config = self._space.default_config()
+        errors = abilities.weight_errors(self._adapter, config)
         worst = max(errors.values(), default=0.0)
-        return {name: errors.get(name, worst) for name in whole.quantized_ops}
+        return {name: errors.get(name, worst) for name in config.quantized_ops}
 
     def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
         """Return the error at the outputs on the first `feeds()` probe samples; without samples, the errors of weights.
@@ -313,7 +317,7 @@ class AdapterProbe(Probe):
         finally:
             self._searching = False
 
-    def _few(self) -> int:
+    def _few_feeds(self) -> int:
         """Return the number of feeds that hold the first few samples."""
         samples = 0
         for count, feed in enumerate(self._samples(), 1):
@@ -334,7 +338,7 @@ class AdapterProbe(Probe):
             )
         return self._adapter.probe_samples
 
-    def _once(self, name: str, stage: Stage, measure: Callable[[], Any]) -> Any:
+    def _measure_once(self, name: str, stage: Stage, measure: Callable[[], Any]) -> Any:
         """Return a measurement of all ops, from the history if it covers the ops that the rules leave now."""
         note, config = f"probe.{name}", self._space.default_config()
         recorded = self._history.notes.get(note, {})
@@ -346,7 +350,7 @@ class AdapterProbe(Probe):
             self._history.note(f"{note}.config", config.fingerprint)
         return self._history.notes[note]
 
-    def _each(
+    def _measure_each(
         self,
         name: str,
         stage: Stage | None,
@@ -357,19 +361,19 @@ class AdapterProbe(Probe):
         note = f"probe.{name}" if self.has_samples else f"probe.{name}.weights"
         recorded: Mapping[str, float] = self._history.notes.get(note, {})
         missing = [(key, config) for key, config in configs if key not in recorded]
-        fresh: dict[str, float] = {}
-        noted = time.monotonic()
+        unrecorded: dict[str, float] = {}
+        last_note = time.monotonic()
         try:
             for done, (key, error) in enumerate(self._measured(missing, feeds), 1):
-                fresh[key] = error
+                unrecorded[key] = error
                 if stage is not None:
                     self._observer(Progressed(stage, done, len(missing)))
-                if time.monotonic() - noted > NOTE_SECONDS:
-                    self._history.extend_note(note, fresh)
-                    fresh, noted = {}, time.monotonic()
+                if time.monotonic() - last_note > NOTE_SECONDS:
+                    self._history.extend_note(note, unrecorded)
+                    unrecorded, last_note = {}, time.monotonic()
         finally:
-            if fresh:
-                self._history.extend_note(note, fresh)
+            if unrecorded:
+                self._history.extend_note(note, unrecorded)
         recorded = self._history.notes.get(note, {})
         return recorded
 
@@ -386,9 +390,9 @@ class AdapterProbe(Probe):
         def deaths(config: QuantConfig) -> int:
             return self._history.step_crashes(Measurement(OUTPUT_ERROR, (config,)).name)
 
-        every, is_fatal = dict(configs), self._runner.is_fatal
-        for key, error in measured_beside(self._executor, every, feeds(), self._check_time, deaths, is_fatal):
-            if error is None and not is_fatal(every[key]):
-                self._runner.give_up(Measurement(OUTPUT_ERROR, (every[key],)))
-                self._find_fatal_ops(every[key])
+        config_of, is_fatal = dict(configs), self._runner.is_fatal
+        for key, error in measured_beside(self._executor, config_of, feeds(), self._check_time, deaths, is_fatal):
+            if error is None and not is_fatal(config_of[key]):
+                self._runner.give_up(Measurement(OUTPUT_ERROR, (config_of[key],)))
+                self._find_fatal_ops(config_of[key])
             yield key, math.inf if error is None else error

@@ -1,4 +1,4 @@
-"""Neural Compressor's names on quaver's engine, so that its scripts run once their import lines are changed.
+"""Neural Compressor's names, implemented by quaver, so that its scripts run once their import lines are changed.
 
     from quaver.neural_compressor import PostTrainingQuantConfig, quantization
 

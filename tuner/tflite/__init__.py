@@ -1,4 +1,4 @@
-"""TFLite's names on quaver's engine.
+"""The names of TFLite's debugger, implemented by quaver.
 
 from quaver.tflite import debugger
 """

@@ -1,1 +1,1 @@
-"""Load a model from any form the user may have it in."""
+"""Load a model from each form that the adapter accepts."""

@@ -1,1 +1,1 @@
-"""Find the ops that a user can toggle."""
+"""Find the ops of a model and the choices of each."""

@@ -1,1 +1,1 @@
-"""Look inside a quantized model beside its float model."""
+"""Inspect a quantized model and compare it with its float model."""

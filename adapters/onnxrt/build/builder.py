@@ -49,11 +49,12 @@ class Builder:
         graph: the float graph.
         units: the ops of the graph.
         store: the constants, quantized on first use.
-        mark: a separator that no name of the model holds, for names of new nodes and tensors.
+        mark: a separator that no name of the model contains, for names of new nodes and tensors.
         portable: bound int8 weights so that no sum saturates on processors without VNNI.
         unit_of: by node index, the unit that the node belongs to.
-        pinned: tensors whose names others rely on.
+        pinned: tensors whose names must stay, because outputs or bodies refer to them.
         moved: indices of nodes that only move values.
+        captured_constants: constants that a body reads.
         functions: local functions of the model.
         moved_outputs: outputs of the model that such a node writes.
         moved_captures: tensors that such a node writes and a body reads.
@@ -92,11 +93,11 @@ class Builder:
         return self.root_of.get(name, name)
 
     def reduction(self, unit: Unit) -> Reduction | None:
-        """Return the sum that must not saturate when a unit runs in int8; None if it cannot, or may."""
+        """Return the weight axes whose sum must not saturate in int8; None if it cannot saturate, or is allowed to."""
         return reduction_of(self.graph, unit) if self.portable else None
 
     def coarsened(self, config: QuantConfig) -> Coarsened:
-        """Count the ops and output channels of a configuration whose weights are coarser so that no sum saturates."""
+        """Count the ops and output channels whose int8 weights have fewer steps so that no sum saturates."""
         plan = Emitter(self, config)
         counts = [
             self._coarser_channels(plan, unit, choice)
@@ -130,7 +131,10 @@ class Builder:
         return channels, round(channels * float(np.mean(is_coarser)))
 
     def calibrated_tensors(self) -> list[str]:
-        """Return the tensors that need a calibrated range: what int8 ops read or write, before it was moved."""
+        """Return the tensors that need a calibrated range: those that int8 ops read or write.
+
+        A tensor whose values were only moved shares the range of its root.
+        """
         names = []
         for unit in (unit for unit in self.units if unit.has_static_choice):
             names += [self.root(name) for name in unit.activations]
@@ -153,8 +157,8 @@ class Builder:
     def _with_wide_pools(self, ranges: Ranges) -> Ranges:
         """Widen the ranges of global averages so that the integer kernel accepts their scales.
 
-        The mean of a normalized image is zero but for rounding. A finer scale would only show the rounding of the
-        input.
+        The mean of a normalized image is zero up to rounding. A finer scale would only resolve the rounding errors
+        of the input.
         """
         wide = dict(ranges)
         for unit in self.units:
@@ -171,7 +175,7 @@ class Builder:
         return wide
 
     def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> SerializedModel:
-        """Build the model of a configuration; None is all fp32. It gives out the tensors `outputs` as well."""
+        """Build the model of a configuration; None is all fp32. The tensors `outputs` become outputs, too."""
         return Emitter(self, config).run(outputs)
 
     def _parameters(self, root: str, scheme: Scheme) -> QuantizationParameters:
@@ -197,7 +201,7 @@ class Builder:
         return activation_parameters(low, high, kind)
 
     def clipped(self, scheme: Scheme) -> ClippedIntegers | None:
-        """Return what is behind a HardSigmoid that only clips integers; None if clipping cannot stand for it."""
+        """Return the clip of integers that replaces a HardSigmoid; None if a clip is not equivalent."""
         reads = self.parameters(scheme.source, scheme._replace(hard_sigmoid=""))
         return clipped_integers(reads, *self.hard_sigmoids[scheme.hard_sigmoid])
 
@@ -229,13 +233,11 @@ class Builder:
         return [self.label(root, "scale"), self.label(root, "zero")]
 
     def table_node(self, index: int, source: str, target: str) -> bytes:
-        """Serialize what stands for a requantized HardSigmoid: an op that does nothing, whose int8 kernel is a lookup
-        table.
-        """
+        """Serialize the identity op that replaces a requantized HardSigmoid: its int8 kernel is a lookup table."""
         return protobuf.node("LeakyRelu", [source], [target], self.graph.nodes[index].name, alpha=1.0)
 
     def pool_nodes(self, index: int, source: str, target: str) -> bytes:
-        """Serialize the GlobalAveragePool that a ReduceMean over an image is: it has an integer kernel."""
+        """Serialize the GlobalAveragePool that replaces a ReduceMean over an image: it has an integer kernel."""
         node = self.graph.nodes[index]
         if integer(node, "keepdims", 1):
             return protobuf.node("GlobalAveragePool", [source], [target], node.name)
@@ -293,7 +295,7 @@ class Builder:
         return repair_unit(self.graph, self.store, self.mark, request)
 
     def label(self, name: str, part: str) -> str:
-        """Return a name for something made from `name`; the model cannot hold it already."""
+        """Return a name for something made from `name`. No name of the model equals it."""
         return f"{name}{self.mark}{part}"
 
     def node(self, index: int, inputs: tuple[tuple[int, str], ...], outputs: tuple[tuple[int, str], ...]) -> bytes:
@@ -315,9 +317,7 @@ class Builder:
         return serialized
 
     def fusing_inputs(self, index: int) -> tuple[str, ...]:
-        """Return the activations that make the optimiser turn a node into int8 if all are dequantized; empty if none
-        do.
-        """
+        """Return the activations of a node that the runtime fuses into int8 if all of them are dequantized."""
         inputs = self._fusing.get(index)
         if inputs is None:
             node = self.graph.nodes[index]
@@ -330,7 +330,7 @@ class Builder:
         return inputs
 
     def outputs_through_clips(self, index: int) -> Iterator[str]:
-        """Yield what a node writes, also behind a Relu or Clip, which vanish before a QuantizeLinear."""
+        """Yield the output of a node, and of each Relu or Clip after it, which are removed before a QuantizeLinear."""
         reader: NodeProto | None = self.graph.nodes[index]
         while reader is not None:
             yield (name := reader.output[0])
@@ -338,7 +338,7 @@ class Builder:
             reader = reader if reader is not None and reader.op_type in ("Relu", "Clip") else None
 
     def frame(self, uses_ort_domain: bool = False) -> tuple[bytes, bytes]:
-        """Return the bytes before the graph, and those at its end, which are the same in all configurations.
+        """Return the bytes before the graph and at its end. They are the same in all configurations.
 
         Args:
             uses_ort_domain: declare ONNX Runtime's own operators, unless the model does already.

@@ -1,7 +1,7 @@
 """The emitter: one pass over the graph that writes the model a plan describes.
 
-Each node of the graph becomes serialized nodes and constants: as it is, with renamed inputs, or in an int8 form. What
-is the same in all configurations was serialized before, by the builder (`build/builder.py`). Each name is emitted once.
+Each node of the graph becomes serialized nodes and constants: unchanged, with renamed inputs, or in an int8 form. The
+builder (`build/builder.py`) has serialized what is the same in all configurations. Each name is emitted once.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Emitter(Plan):
     Attributes:
         nodes: the serialized nodes so far.
         entries: the other entries of the graph so far: constants, and outputs that are added.
-        emitted: names of the constants, tensors and nodes that need no second emission.
-        replaced: by node index, what slots of a repaired node read instead.
+        emitted: names of the constants, tensors and nodes emitted so far.
+        replaced: by node index and input slot, the name that a repaired node reads instead.
         uses_ort_domain: True once a node is one of ONNX Runtime's own operators.
     """
 
@@ -52,10 +52,10 @@ class Emitter(Plan):
         for index in range(len(builder.graph.nodes)):
             self._emit(index)
         for name in builder.captured_constants:
-            self._constant(name)
+            self._emit_constant(name)
         for value in builder.graph.outputs:
             if value.name in builder.graph.constants:
-                self._constant(value.name)
+                self._emit_constant(value.name)
         return self.finish(outputs)
 
     def finish(self, outputs: tuple[str, ...]) -> SerializedModel:
@@ -68,7 +68,7 @@ class Emitter(Plan):
 
     def visible(self, name: str) -> str:
         """Return the name under which readers see a tensor: dequantized if its producer writes uint8."""
-        return self._quantized(name) if self.is_uint8(name) else name
+        return self._dequantized_tensor(name) if self.is_uint8(name) else name
 
     def quantized_copy(self, name: str, scheme: Scheme, mark: str, source: str | None = None) -> str:
         """Quantize and dequantize a tensor on a side branch, independently of the configuration."""
@@ -133,9 +133,7 @@ class Emitter(Plan):
         self.uses_ort_domain |= parts.uses_ort_domain
 
     def emit_float_io(self, unit: Unit, choice: OpConfig, source: str, target: str, mark: str = "") -> None:
-        """Emit the anchor of a dynamic or weight-only unit, from the float tensor `source` to the float tensor
-        `target`.
-        """
+        """Emit the anchor of a dynamic or weight-only unit; it reads float `source` and writes float `target`."""
         parts = float_io_op(self.builder, unit, choice, source, target, mark)
         for name, node in parts.shared:
             if name not in self.emitted:
@@ -202,10 +200,10 @@ class Emitter(Plan):
             self.emit_embedding(unit, choice, integers if unit.writes_integers_as(choice) else unit.output)
         elif unit.is_passthrough and not choice.repairs:
             (name,) = unit.activations
-            source = self._in_integers(name)
+            source = self._quantized_tensor(name)
             self.emit_passthrough(unit, self.schemes[self.builder.root(name)], source, integers)
         elif unit.hard_sigmoid is not None and unit.output in self.integer_outputs:
-            self.emit_hard_sigmoid_clip(unit, self._in_integers(unit.activations[0]), integers)
+            self.emit_hard_sigmoid_clip(unit, self._quantized_tensor(unit.activations[0]), integers)
         else:
             return False
         return True
@@ -251,7 +249,7 @@ class Emitter(Plan):
         return renamed
 
     def _float_source(self, unit: Unit, choice: OpConfig) -> str:
-        """Return what a dynamic or weight-only op reads.
+        """Return the name of the tensor that a dynamic or weight-only op reads.
 
         A guard keeps a dequantized activation apart from a dequantized weight: the optimiser would fuse the two.
         """
@@ -262,14 +260,14 @@ class Emitter(Plan):
         return self._behind_guard(source) if is_quantized and is_fused else source
 
     def _emit_names(self, node: NodeProto) -> None:
-        """Give the outputs of a node the names that others rely on, where the node wrote them under another name."""
+        """Restore the names of outputs that must stay, where the node writes them under another name."""
         builder = self.builder
         for name in node.output:
             if name in self.guarded:
                 self.nodes.append(protobuf.node("Max", [self.raw_name(name)], [name], builder.label(name, "guard")))
             elif self.is_repinned(name):
-                source = self._quantized(name)
-                if source != name:  # a body may be put in place of its If, and then be fused
+                source = self._dequantized_tensor(name)
+                if source != name:  # the optimiser may inline the body of an If, and then fuse it
                     self.nodes.append(protobuf.node("Max", [source], [name], builder.label(name, "guard")))
 
     def _int8_input(self, unit: Unit, choice: OpConfig, slot: int, name: str) -> str:
@@ -279,7 +277,7 @@ class Emitter(Plan):
             read = self.read_by(unit, name)
             if read != name:
                 self.rescale(name, self.rescaled_inputs[unit.anchor], read)
-            return self._quantized(read)
+            return self._dequantized_tensor(read)
         if name == unit.operand:
             return self.operand(name)
         per_channel = choice.granularity == "per_channel"
@@ -299,12 +297,12 @@ class Emitter(Plan):
             if weight.name not in self.emitted:
                 self.emitted.add(weight.name)
                 self.nodes.append(weight.node)
-                self._integers(weight)
+                self._emit_weight_integers(weight)
                 self.entries.extend(weight.entries[1:])
             return weight.name
         return self._float_input(name)
 
-    def _integers(self, weight: WeightParts) -> None:
+    def _emit_weight_integers(self, weight: WeightParts) -> None:
         """Emit the integers of a weight, unless an embedding table is the same constant and was emitted before."""
         if weight.integers not in self.emitted:
             self.emitted.add(weight.integers)
@@ -312,30 +310,30 @@ class Emitter(Plan):
 
     def _float_input(self, name: str) -> str:
         if name in self.builder.graph.constants:
-            self._constant(name)
+            self._emit_constant(name)
             return name
         if self.is_uint8(name):
-            return self._quantized(name)
+            return self._dequantized_tensor(name)
         return name
 
-    def _constant(self, name: str) -> None:
+    def _emit_constant(self, name: str) -> None:
         if name not in self.emitted:
             self.emitted.add(name)
             self.entries.append(self.builder.store.constant(name))
 
-    def _quantized(self, name: str) -> str:
+    def _dequantized_tensor(self, name: str) -> str:
         """Quantize and dequantize a tensor, once, and return the name of the result."""
         builder = self.builder
         is_repinned = self.is_repinned(name)
         target = name if is_repinned and name not in builder.graph.captured else builder.label(name, "dq")
-        self._in_integers(name)
+        self._quantized_tensor(name)
         if (dequantized := builder.label(name, "dq")) not in self.emitted:
             self.emitted.add(dequantized)
             self.nodes.append(builder.dequantize(name, target))
-            self._scales(builder.root(name))
+            self._emit_scales(builder.root(name))
         return target
 
-    def _in_integers(self, name: str) -> str:
+    def _quantized_tensor(self, name: str) -> str:
         """Quantize a tensor, once, unless its producer writes integers, and return the name of the integers."""
         builder = self.builder
         quantized = builder.label(name, "q")
@@ -349,10 +347,10 @@ class Emitter(Plan):
                 self.nodes.append(builder.quantize(name, source, by_table))
                 if by_table:
                     self.entries.append(builder.table_scales(name))
-                self._scales(builder.root(name))
+                self._emit_scales(builder.root(name))
         return quantized
 
-    def _scales(self, root: str) -> None:
+    def _emit_scales(self, root: str) -> None:
         if (scale := self.builder.label(root, "scale")) not in self.emitted:
             self.emitted.add(scale)
             self.entries.append(self.builder.scales(root, self.schemes[root]))
@@ -370,11 +368,9 @@ class Emitter(Plan):
     def _keep_layout(self, node: NodeProto, renamed: list[tuple[int, str]]) -> None:
         """Keep the optimiser from moving the channels of a cubic Resize's input to the last axis.
 
-        Int8 convolutions have their channels last. The optimiser moves the Transpose behind such a convolution past a
-        cubic
-        Resize, whose kernel cannot shrink the axes it then gets. An Einsum that copies is exact, and the Transpose
-        stays
-        before it.
+        Int8 convolutions have their channels last. The optimiser moves the Transpose after such a convolution past a
+        cubic Resize, whose kernel cannot shrink the axes it then gets. An Einsum that only copies is exact, and the
+        Transpose stays before it.
         """
         source = dict(renamed).get(0, node.input[0])
         target = self.builder.label(node.output[0], "layout")
@@ -382,7 +378,7 @@ class Emitter(Plan):
         renamed[:] = [(slot, name) for slot, name in renamed if slot != 0] + [(0, target)]
 
     def _behind_guard(self, source: str) -> str:
-        if source in self.guarded:  # it has a guard before it already
+        if source in self.guarded:  # there is a guard before it already
             return source
         guarded = self.builder.label(source, "guard")
         if guarded not in self.emitted:

@@ -1,4 +1,4 @@
-"""The model file: from what the user gives (a path, a ModelProto, bytes) to a clean `Graph`."""
+"""Load the user's model (a path, a ModelProto or bytes) as a clean `Graph`."""
 
 from __future__ import annotations
 
@@ -52,28 +52,31 @@ class LoadedModel:
 
 
 def load_model(source: ModelLike, optimise_float: bool = True, left_out: Collection[str] = ()) -> LoadedModel:
-    """Read, check, convert and rewrite a model. Whatever is wrong with it is a `ModelError`.
+    """Read, check, convert and rewrite a model.
 
     Args:
         source: a path, a `ModelProto` or bytes.
         optimise_float: rewrite the float graph so that it is fast before it is quantized.
         left_out: names of rewrites that must not be applied.
+
+    Raises:
+        ModelError: the model is damaged, quantized already, or not supported.
     """
     with as_model_error("the ONNX model"):
         model, folder = read_model_file(source)
         check_structure(model)
         _refuse_quantized(model)
         opset = opset_of_model(model)
-        _fetch_inner_data(model, folder)
-        graph = _take_apart(to_modern_opset(model, folder), folder)
+        _load_nested_data(model, folder)
+        graph = _split_model(to_modern_opset(model, folder), folder)
         graph.index()
         fingerprint = graph.fingerprint()
         open_negative_dimensions(graph.shell)
         separate_constants(graph)
         graph, rewritten = rewrite(graph, optimise_float, left_out)
         infer_types(graph)
-        converted = (f"opset {opset} to {graph.opset}",) if graph.opset != opset else ()
-        return LoadedModel(graph, fingerprint, rewritten, converted)
+        conversions = (f"opset {opset} to {graph.opset}",) if graph.opset != opset else ()
+        return LoadedModel(graph, fingerprint, rewritten, conversions)
 
 
 def check_readable(source: ModelLike) -> None:
@@ -89,7 +92,7 @@ def read_model_file(source: ModelLike) -> tuple[ModelProto, Path]:
         copy.CopyFrom(source)
         return copy, Path()
     if isinstance(source, bytes | bytearray | memoryview):
-        return _parse(bytes(source), "the bytes given as model"), Path()
+        return _parse(bytes(source), "the bytes passed as model"), Path()
     path = Path(os.fspath(source))
     if not path.is_file():
         raise ModelError(f"no model file at {str(path)!r}")
@@ -106,7 +109,7 @@ def _parse(data: bytes, what: str) -> ModelProto:
     except Exception as error:
         raise ModelError(f"{what} cannot be read as an ONNX model ({error})") from error
     if not model.graph.node:
-        raise ModelError(f"{what} holds no graph: is it an ONNX model?")
+        raise ModelError(f"{what} contains no graph: is it an ONNX model?")
     return model
 
 
@@ -128,8 +131,8 @@ def fetch_small_data(model: ModelProto, folder: Path) -> None:
             tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
 
 
-def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
-    """Read external data of tensors inside nodes; only initializers can stay outside."""
+def _load_nested_data(model: ModelProto, folder: Path) -> None:
+    """Load external data of tensors inside nodes; only the data of initializers can stay in its file."""
     for node in with_bodies(model.graph.node):
         tensors = [tensor for body in subgraphs(node) for tensor in body.initializer]
         for entry in node.attribute:
@@ -139,7 +142,7 @@ def _fetch_inner_data(model: ModelProto, folder: Path) -> None:
                 tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(to_array(tensor, folder)), tensor.name))
 
 
-def _take_apart(model: ModelProto, folder: Path) -> Graph:
+def _split_model(model: ModelProto, folder: Path) -> Graph:
     """Split a model into nodes, arrays and the rest. Constants that old exporters list as inputs too stay constants."""
     constants = {tensor.name: to_array(tensor, folder) for tensor in model.graph.initializer}
     constants |= {tensor.values.name: to_dense(tensor, folder) for tensor in model.graph.sparse_initializer}
@@ -160,9 +163,9 @@ def _take_apart(model: ModelProto, folder: Path) -> Graph:
 
 
 def _without_sizes(value: ValueInfoProto) -> ValueInfoProto:
-    """Return the type and rank of a tensor alone.
+    """Return the type and rank of a tensor, without its sizes.
 
-    A declared size may be that of one batch, and the runtime would insist on it.
+    A declared size may hold for one batch only, and the runtime would enforce it.
     """
     copy = ValueInfoProto()
     copy.CopyFrom(value)

@@ -1,4 +1,4 @@
-"""The rules that find units: which nodes of a graph can run in int8, and which choices each of them has."""
+"""Find the units of a graph: the nodes that can run in int8 as one op, and the choices of each."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _TABLE_ELEMENTS = 2**14
 # Rows shorter than this share one scale: a float32 scale for each would take half the memory of the row or more.
 _ROW_ELEMENTS = 8
 
-# Other ways to run a product with a constant matrix: with ranges taken at run time, or with its weight alone in int8.
+# More choices of a product with a constant matrix: ranges computed at run time, or int8 for the weight only.
 _PRODUCT_CHOICES = (
     *(OpConfig(INT8, mode="dynamic", granularity=granularity) for granularity in GRANULARITIES),
     OpConfig(INT8, mode="weight_only"),
 )
 
-# Judgement: one step of 8 bits may be at most this part of the usual size of the factors of channels, which is about
-# what it is for activations.
+# Maximum width of an int8 step, as a fraction of the root mean square of a PRelu's slopes. Judgement: activations have
+# about the same.
 _MAX_STEP = 1 / 16
 
 
@@ -60,7 +60,7 @@ def find_units(graph: Graph, ops_version: int = OPS_VERSION) -> list[Unit]:
     absorbed: set[int] = set()
     roots = scale_roots(graph)
     uint8_outputs: set[str] = set()
-    mask_tensors, shares = mask_value_tensors(graph) if ops_version > 1 else set(), probabilities(graph)
+    mask_tensors, probability_tensors = mask_value_tensors(graph) if ops_version > 1 else set(), probabilities(graph)
     for index, node in enumerate(graph.nodes):
         if index in absorbed or node.domain not in ("", "ai.onnx"):
             continue
@@ -71,7 +71,7 @@ def find_units(graph: Graph, ops_version: int = OPS_VERSION) -> list[Unit]:
             continue
         if unit.is_bridge_only and not all(roots.get(name, name) in uint8_outputs for name in unit.activations):
             continue
-        if mixes_probabilities(node, shares):
+        if mixes_probabilities(node, probability_tensors):
             unit = replace(unit, op=replace(unit.op, choices=(FLOAT, *unit.op.quantized_choices)))
         units.append(unit)
         absorbed.update(unit.nodes)
@@ -81,14 +81,14 @@ def find_units(graph: Graph, ops_version: int = OPS_VERSION) -> list[Unit]:
 
 
 def _without_open_bridges(units: list[Unit], roots: dict[str, str]) -> list[Unit]:
-    """Drop bridges whose output no int8 op reads."""
-    bridged: list[Unit] = []
-    read: set[str] = set()
+    """Drop ops that only connect int8 ops and whose output no int8 op reads: int8 would save nothing there."""
+    remaining: list[Unit] = []
+    read_tensors: set[str] = set()
     for unit in reversed(units):
-        if not unit.is_bridge_only or unit.output in read:
-            bridged.append(unit)
-            read.update(roots.get(name, name) for name in unit.activations)
-    return bridged[::-1]
+        if not unit.is_bridge_only or unit.output in read_tensors:
+            remaining.append(unit)
+            read_tensors.update(roots.get(name, name) for name in unit.activations)
+    return remaining[::-1]
 
 
 def _unit(graph: Graph, index: int, node: NodeProto) -> Unit | None:
@@ -104,12 +104,12 @@ def _convolution(graph: Graph, index: int, node: NodeProto) -> Unit | None:
         return None
     bias = node.input[2] if len(node.input) > 2 else ""
     unit = make_unit(graph, index, UnitParts(weight=node.input[1], bias=bias, axis=0, takes_activation=True))
-    # A weight alone in int8 makes the model smaller, and slower: on offer behind fp32.
+    # Weight-only int8 makes the model smaller but slower, so it comes after fp32.
     return _offer(graph, unit, OpConfig(INT8, mode="weight_only"), last=True)
 
 
 def _transposed_convolution(graph: Graph, index: int, node: NodeProto) -> Unit | None:
-    """Return a ConvTranspose. No int8 kernel exists: fp32 is its default."""
+    """Return a ConvTranspose. It has no int8 kernel, so fp32 is its default."""
     if not _takes_constant_kernel(graph, node):
         return None
     parts = UnitParts(weight=node.input[1], quantized_output=False, is_int8_by_default=False)
@@ -161,7 +161,7 @@ def _matmul(graph: Graph, index: int, node: NodeProto) -> Unit | None:
 
 
 def _lstm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
-    """Return an LSTM with constant weights whose sequence is the first axis: all that the int8 kernel takes."""
+    """Return an LSTM with constant weights whose sequence is the first axis: the int8 kernel supports no other."""
     if node.input[0] in graph.constants or integer(node, "layout", 0):
         return None
     if not all(_is_weight(graph, name) for name in node.input[1:3]):
@@ -175,8 +175,8 @@ def _lstm(graph: Graph, index: int, node: NodeProto) -> Unit | None:
 def _binary_or_concat(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     """Return an Add, Mul or Concat of activations, or of an activation and a constant operand.
 
-    What is added just before a Softmax stays float: it may be a mask that the caller gives, with mask values of -1e4 to
-    -3e38, which leave no level for the scores.
+    An Add or Mul just before a Softmax stays float. It may apply a mask with values of -1e4 to -3e38, and an int8 range
+    that holds them leaves no steps for the scores.
     """
     if len(node.input) < 2 or not all(_is_float(graph, name) for name in node.input):
         return None
@@ -193,7 +193,7 @@ def _binary_or_concat(graph: Graph, index: int, node: NodeProto) -> Unit | None:
 
 
 def _constant_operand(graph: Graph, node: NodeProto, activations: Sequence[str]) -> str | None:
-    """Return the constant of an Add or Mul that uint8 can hold: a single number, or the slopes of a PRelu."""
+    """Return the constant of an Add or Mul that uint8 represents well: a single number, or the slopes of a PRelu."""
     constants = [str(name) for name in node.input if name in graph.constants]
     if node.op_type not in _BINARY or len(activations) != 1:
         return None
@@ -203,7 +203,7 @@ def _constant_operand(graph: Graph, node: NodeProto, activations: Sequence[str])
 
 
 def _are_slopes(graph: Graph, node: NodeProto, source: str, constant: str) -> bool:
-    """Return True for factors of negative values that 8 bits hold about as well as activations."""
+    """Return True for slopes of a PRelu that 8 bits represent about as well as activations."""
     producer, factors = graph.producers.get(source), graph.constants[constant]
     if node.op_type != "Mul" or producer is None or graph.nodes[producer].op_type != "Clip":
         return False
@@ -220,7 +220,7 @@ def _unary(graph: Graph, index: int, node: NodeProto) -> Unit | None:
 
 
 def _hard_sigmoid(graph: Graph, index: int, node: NodeProto) -> Unit | None:
-    """Return clip(alpha x + beta, 0, 1), which takes no arithmetic on integers; see `build/integer_ops.py`."""
+    """Return a HardSigmoid, clip(alpha x + beta, 0, 1), which can be a clip of integers; see `build/integer_ops.py`."""
     slope, shift = real(node, "alpha", 0.2), real(node, "beta", 0.5)
     if node.input[0] in graph.constants or slope <= 0 or not 0 <= shift <= 1:
         return None
@@ -228,7 +228,7 @@ def _hard_sigmoid(graph: Graph, index: int, node: NodeProto) -> Unit | None:
 
 
 def _embedding(graph: Graph, index: int, node: NodeProto) -> Unit | None:
-    """Return a lookup of rows in a large constant table, which int8 stores. It computes and calibrates nothing."""
+    """Return a lookup of rows in a large constant table, stored in int8. It needs no arithmetic and no calibration."""
     name, row_numbers = node.input
     if not _is_weight(graph, name) or row_numbers in graph.constants:
         return None
@@ -245,7 +245,7 @@ def _embedding(graph: Graph, index: int, node: NodeProto) -> Unit | None:
 
 
 def _selection(graph: Graph, index: int, node: NodeProto) -> Unit | None:
-    """Return a Where of two activations, unless it puts mask values just before a Softmax."""
+    """Return a Where of two activations, unless a Softmax reads it: it may insert mask values."""
     alternatives = node.input[1:]
     if any(name in graph.constants or not _is_float(graph, name) for name in alternatives):
         return None
@@ -265,7 +265,7 @@ def _passthrough(graph: Graph, index: int, node: NodeProto) -> Unit | None:
     return replace(make_unit(graph, index, UnitParts(activations=(source,))), is_passthrough=True)
 
 
-# By op type, the rule that makes a unit of a node. All other types may be passthrough.
+# The function that makes a unit of a node, by op type. Nodes of all other types may be passthrough.
 _RULES: dict[str, Callable[[Graph, int, NodeProto], Unit | None]] = {
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
@@ -283,7 +283,7 @@ _RULES: dict[str, Callable[[Graph, int, NodeProto], Unit | None]] = {
 
 
 def _offer(graph: Graph, unit: Unit, *more: OpConfig, last: bool = False) -> Unit:
-    """Return the unit with more choices: before fp32 where they can be faster than fp32, else `last`.
+    """Return the unit with more choices: before fp32, because they can be faster, or `last`.
 
     A weight-only choice needs a weight of its own: a shared one is not fused with its DequantizeLinear, and would be
     dequantized at each run.

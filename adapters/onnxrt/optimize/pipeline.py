@@ -1,6 +1,6 @@
 """The pipeline: all rewrites of the float graph, in their order.
 
-Every rewrite can be left out by its name. One that raises is left out automatically: it costs speed, not the model.
+Every rewrite can be left out by its name. One that raises is skipped: the model is slower without it, but still right.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def with_newer_opset(graph: Graph, opset: int) -> Graph | None:
 
 # Names of rewrites, and how often each was applied.
 Applied = tuple[tuple[str, int], ...]
-# A function that changes a graph, or returns another one, and says how many places it changed.
+# A function that changes a graph in place or returns a new one, and returns the number of places it changed.
 Step = Callable[[Graph], tuple[Graph, int]]
 
 
@@ -78,7 +78,7 @@ class RewriteSummary:
     Attributes:
         applied: the rewrites that make the graph faster, and how often each was applied.
         active: names of all rewrites that changed something, in their order; those that only tidy up too.
-        failed: names of rewrites that raised, and were left out.
+        failed: names of rewrites that raised and were skipped.
     """
 
     applied: Applied = ()
@@ -103,14 +103,14 @@ def rewrite(graph: Graph, optimise_float: bool = True, left_out: Collection[str]
     applied: Applied = ()
     if optimise_float:
         infer_types(graph)
-        faster, applied = runner.run(graph.copy(), _faster())
+        faster, applied = runner.run(graph.copy(), _speed_rewrites())
         drop_unread_constants(faster)
         if applied:
             graph = faster
             log.info("optimised the float graph: %s", rewrites_text(applied))
     infer_types(graph)
-    join = functools.partial(fuse_bias, any_rank=optimise_float)
-    graph, _ = runner.run(graph, [(_BIAS, _in_place(join))])
+    fuse = functools.partial(fuse_bias, any_rank=optimise_float)
+    graph, _ = runner.run(graph, [(_BIAS, _in_place(fuse))])
     drop_unread_constants(graph)
     return graph, RewriteSummary(applied, tuple(runner.active), tuple(runner.failed))
 
@@ -122,7 +122,7 @@ def rewrite_names() -> list[str]:
 
 def speed_rewrite_names() -> list[str]:
     """Return the names of the rewrites that only make a graph faster; the others make weights visible."""
-    return [name for name, _ in _faster()]
+    return [name for name, _ in _speed_rewrites()]
 
 
 def rewrites_text(applied: Applied) -> str:
@@ -130,7 +130,7 @@ def rewrites_text(applied: Applied) -> str:
     return ", ".join(f"{name} ({count})" for name, count in applied)
 
 
-def _faster() -> list[tuple[str, Step]]:
+def _speed_rewrites() -> list[tuple[str, Step]]:
     """Return the rewrites that make a float graph faster."""
     return [
         ("newer opset", _newer_opset),
@@ -166,7 +166,7 @@ class _Runner:
                 changed, count = step(graph.copy())
             except Exception as error:
                 reason = str(error).strip().partition("\n")[0][:200]
-                log.warning("the rewrite %r fails on this model and is left out: %s", name, reason)
+                log.warning("the rewrite %r fails on this model and is skipped: %s", name, reason)
                 self.failed.append(name)
                 continue
             graph, counts[name] = changed, count

@@ -1,4 +1,4 @@
-"""The calibrator: the float model with more outputs, for one pass over the calibration data."""
+"""Run the float model with additional outputs, for one pass over the calibration data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(slots=True)
 class OutputBuffers:
-    """Buffers for the outputs of inputs of certain shapes, and the binding of the session to them."""
+    """Output buffers for inputs of certain shapes, and the session's binding to them."""
 
     shapes: Shapes | None = None
     buffers: list[Array] = field(default_factory=list)
@@ -30,9 +30,8 @@ class OutputBuffers:
 class Calibrator(StreamingCalibrator):
     """Runs the float model and returns the values of tensors.
 
-    Outputs are written into two alternating sets of buffers, one being filled while the other is read: touching fresh
-    memory
-    for every tensor of every sample costs as much as a small model's inference.
+    Outputs are written into two alternating sets of buffers: one is filled while the other is read. Allocating new
+    memory for every tensor of every sample costs as much as a small model's inference.
     """
 
     def __init__(self, builder: Builder, inputs: Sequence[InputSpec], threads: int) -> None:
@@ -43,43 +42,43 @@ class Calibrator(StreamingCalibrator):
         input_names = {spec.name for spec in inputs}
         output_names = {value.name for value in graph.outputs}
         self._graph = graph
-        self._fed = [name for name in self.tensors if name in input_names]
-        self._read = [name for name in self.tensors if name not in input_names]
-        extra = tuple(name for name in self._read if name not in output_names)
+        self._input_tensors = [name for name in self.tensors if name in input_names]
+        self._computed_tensors = [name for name in self.tensors if name not in input_names]
+        extra = tuple(name for name in self._computed_tensors if name not in output_names)
         serialized = builder.assemble(None, extra)
         store = serialized.store.path
         self._session = sessions.create(serialized.skeleton(), sessions.options(threads), store.parent)
-        self._quiet = ort.RunOptions()
-        self._quiet.log_severity_level = 4
-        self._places = [OutputBuffers(), OutputBuffers()]
+        self._run_options = ort.RunOptions()
+        self._run_options.log_severity_level = 4
+        self._buffers = [OutputBuffers(), OutputBuffers()]
 
     def values(self, feed: Feed) -> Values:
         """Run the float model and return the values of each tensor, the model's inputs among them."""
-        fed = [
-            (name, np.array(feed[name], np.float32)) for name in self._fed
-        ]  # copied, because the user may reuse the memory
-        outputs = self._run(feed) if self._read else []  # a session that is asked for nothing returns all outputs
-        return [*fed, *zip(self._read, outputs, strict=True)]
+        # Copied, because the user may reuse the memory.
+        inputs = [(name, np.array(feed[name], np.float32)) for name in self._input_tensors]
+        # A session that is asked for no output returns all of them.
+        outputs = self._run(feed) if self._computed_tensors else []
+        return [*inputs, *zip(self._computed_tensors, outputs, strict=True)]
 
     def check_feed(self, feed: Feed) -> None:
-        self._session.run(None, feed, self._quiet)
+        self._session.run(None, feed, self._run_options)
 
     def _run(self, feed: Feed) -> list[Array]:
-        self._places.reverse()
-        target = self._places[0]
+        self._buffers.reverse()
+        target = self._buffers[0]
         shapes = tuple(array.shape for array in feed.values())
         if target.shapes == shapes and target.binding is not None:
             try:
                 for name, array in feed.items():
                     target.binding.bind_cpu_input(name, np.ascontiguousarray(array))
-                self._session.run_with_iobinding(target.binding, self._quiet)
+                self._session.run_with_iobinding(target.binding, self._run_options)
                 return target.buffers
             except Exception:  # the shape may depend on the data
                 target.binding = None
-        outputs: list[Array] = self._session.run(self._read, feed, self._quiet)
+        outputs: list[Array] = self._session.run(self._computed_tensors, feed, self._run_options)
         if target.shapes != shapes:
             target.shapes, target.buffers, target.binding = shapes, outputs, self._session.io_binding()
-            for name, buffer in zip(self._read, outputs, strict=True):
+            for name, buffer in zip(self._computed_tensors, outputs, strict=True):
                 target.binding.bind_output(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
         return outputs
 

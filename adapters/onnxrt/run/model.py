@@ -40,7 +40,7 @@ class OrtModel(Model):
         return onnx.load_model_from_string(self.SerializeToString())
 
     def file_chunks(self) -> Iterator[bytes | memoryview]:
-        """Yield the bytes of the model, and its provenance behind them."""
+        """Yield the bytes of the model, followed by its provenance."""
         yield from self.chunks()
         if self._provenance:
             yield tail(self._provenance)
@@ -71,7 +71,7 @@ class OnnxModel(OrtModel):
         return self._serialized.size() + len(tail(self._provenance))
 
     def add_provenance(self, properties: Mapping[str, str]) -> None:
-        """Write these properties into the file when the model is saved, beside the producer of the float model."""
+        """Write these properties into the saved file, together with the producer of the float model."""
         super().add_provenance(with_original(properties, self._serialized.shell))
 
     def _write(self, path: Path) -> None:
@@ -136,7 +136,7 @@ class UnmodifiedModel(OrtModel):
 
     @classmethod
     def opened(cls, source: ModelLike, threads: int) -> Self:
-        """Open a model that was not read before; its session says what it takes."""
+        """Open a model that was not read before. Its inputs come from its session."""
         model = cls(source, (), threads)
         model._inputs = sessions.input_specs(model.session)
         return model
@@ -165,21 +165,23 @@ class UnmodifiedModel(OrtModel):
     @property
     def size(self) -> int:
         """Size of the model file in bytes, its external data included."""
-        return sum(map(len, self.chunks())) + sum((self._folder / name).stat().st_size for name in self._beside())
+        return sum(map(len, self.chunks())) + sum(
+            (self._folder / name).stat().st_size for name in self._external_files()
+        )
 
     def _write(self, path: Path) -> None:
         """Copy the model, and its external data under the names that it uses."""
-        for name in self._beside():
+        for name in self._external_files():
             target = path.parent / name
             if target.resolve() != (self._folder / name).resolve():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 write_safely(target, pieces(self._folder / name))
         write_safely(path, self.chunks())
 
-    def _beside(self) -> list[str]:
+    def _external_files(self) -> list[str]:
         proto = onnx.load_model_from_string(self.SerializeToString())
-        outside = [entry for entry in proto.graph.initializer if entry.data_location == TensorProto.EXTERNAL]
-        names = [item.value for entry in outside for item in entry.external_data if item.key == "location"]
+        external = [entry for entry in proto.graph.initializer if entry.data_location == TensorProto.EXTERNAL]
+        names = [item.value for entry in external for item in entry.external_data if item.key == "location"]
         return list(dict.fromkeys(names))
 
 

@@ -97,7 +97,7 @@ def test_a_result_says_how_it_ended_in_one_line() -> None:
     missed = replace(a_trial(1, 0.2), met=False)
     assert "does NOT meet" in str(a_result([missed], Size(), met=False))
     assert "(but is not confirmed on other data)" in str(a_result([a_trial(1, 0.0)], Size(), met=False))
-    assert str(a_result([], Size())) == "nothing found (criterion met); fp32 scores 0.9"
+    assert str(a_result([], Size())) == "no trial has a score (criterion met); fp32 scores 0.9"
 
 
 def test_without_a_model_there_is_nothing_to_save() -> None:
@@ -117,7 +117,7 @@ def test_results_and_trials_show_themselves_in_a_line() -> None:
         "<TuneResult: met, score 0.898 vs 0.9 in fp32, 3 int8 / 1 fp32 ops, trial 1 of 2 trials>"
     )
     assert repr(a_result(trials[:1], Size(), met=False)).startswith("<TuneResult: NOT met, score 0.898")
-    assert repr(a_result([], Size())) == "<TuneResult: nothing found in 0 trials, fp32 scores 0.9>"
+    assert repr(a_result([], Size())) == "<TuneResult: no scored trial in 0 trials, fp32 scores 0.9>"
 
 
 def test_a_notebook_shows_verdict_scores_and_trials_and_obeys_none_of_them() -> None:

@@ -325,7 +325,7 @@ class Config:
         True,
         "output",
         "Record in saved models where they come from: versions, float model, criterion and scores. "
-        "Use False for a file that should not tell; see `quaver.read_provenance`.",
+        "False leaves it out; see `quaver.read_provenance`.",
     )
 
     def __post_init__(self) -> None:
@@ -350,8 +350,8 @@ class Config:
     def criterion(self) -> Criterion:
         """Return the accuracy criterion, or the target budget that replaces it."""
         if traits_of(self.objective).needs_target_budget:
-            ceiling = TargetBudget(self.max_latency, self.max_size, self.cost_model is not None)
-            return Criterion.within(ceiling, self.higher_is_better)
+            target_budget = TargetBudget(self.max_latency, self.max_size, self.cost_model is not None)
+            return Criterion.within(target_budget, self.higher_is_better)
         return Criterion(
             self.relative,
             self.absolute,
@@ -367,7 +367,7 @@ class Config:
         return Budget(self.timeout, self.max_trials)
 
     def to_dict(self) -> PlainDict:
-        """Return the settings as builtins, to be recorded with the run. Of functions and classes, the name remains."""
+        """Return the settings as builtins, to be recorded with the run. Functions and classes become their names."""
         return {name: _TO_BUILTINS.get(name, to_builtins)(getattr(self, name)) for name in settings_of(Config)}
 
     def changed(self) -> PlainDict:

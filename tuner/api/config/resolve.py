@@ -78,7 +78,7 @@ def explicit_settings(config: ConfigLike) -> PlainDict:
 
 
 def merge_settings(lower: PlainMapping, upper: PlainMapping) -> PlainDict:
-    """Merge settings; those of `upper` win, and drop the settings of `lower` that they exclude.
+    """Merge settings; those of `upper` win, and remove the settings of `lower` that they exclude.
 
     A new strategy also drops the options of the one it replaces.
     """

@@ -1,1 +1,1 @@
-"""The commands, a file each: `add` describes it, `run` does it. A new one is found by being here."""
+"""The commands, one module each: `add` declares the arguments, `run` executes. New modules are found automatically."""

@@ -1,4 +1,4 @@
-"""The default executor: tasks are carried out at once, in the process of the run."""
+"""The default executor: it evaluates each trial at once, in the process of the run."""
 
 from __future__ import annotations
 

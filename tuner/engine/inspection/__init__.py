@@ -1,1 +1,1 @@
-"""Look inside quantized models without labels."""
+"""Inspect quantized models without labels: diagnosis, repairs, modes and output errors."""

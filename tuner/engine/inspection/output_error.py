@@ -42,8 +42,8 @@ class OutputErrors:
         model.close()
         if all(results):
             return results
-        watch = self._adapter.record_outputs(config, [self._last])
-        return [as_outputs(watch(feed)[self._last]) for feed in self._feeds[:count]]
+        record = self._adapter.record_outputs(config, [self._last])
+        return [as_outputs(record(feed)[self._last]) for feed in self._feeds[:count]]
 
 
 def as_outputs(result: object) -> Outputs:

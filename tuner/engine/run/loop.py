@@ -34,7 +34,7 @@ def drive(
     Args:
         run: the run.
         executor: evaluates trials.
-        observer: is told of slow evaluations.
+        observer: receives an event for each slow evaluation.
         trial_timeout: how long an evaluation may take, as the setting of this name.
         wait: `concurrent.futures.wait`, unless time is simulated.
 
@@ -61,9 +61,9 @@ class _RunningTrial:
 
     Attributes:
         pending: the trial.
-        is_retry: whether its first worker died.
+        is_retry: True if its first worker died.
         start: when it was submitted.
-        warn_after: seconds after which the observer is told that it is slow.
+        warn_after: seconds after which it counts as slow.
     """
 
     pending: PendingTrial
@@ -125,7 +125,7 @@ class _Loop:
         self._running[future] = _RunningTrial(pending, is_retry, start, slow_after(usual))
 
     def _until_slow(self) -> float | None:
-        """Emit `TrialSlow` for trials that take far longer than the baseline did. They are not ended here.
+        """Emit `TrialSlow` for trials that take far longer than the baseline did. They continue.
 
         Returns:
             The seconds until the next trial may be slow; None if no trial can be.

@@ -22,7 +22,7 @@ class ProposalQueue:
     """A strategy at work: it proposes one configuration or a list, and the next when all have their trials.
 
     Attributes:
-        over: whether the strategy proposes nothing more.
+        over: True once the strategy has ended.
     """
 
     def __init__(self, strategy: Strategy, space: TuningSpace, probe: Probe) -> None:
@@ -34,23 +34,23 @@ class ProposalQueue:
         self.over = False
         self._answer: Any = None
         self._single = False
-        self._asked: list[QuantConfig] = []
+        self._proposed: list[QuantConfig] = []
         self._answers: dict[QuantConfig, Trial] = {}
 
     @property
     def waiting(self) -> list[QuantConfig]:
         """Return the proposed configurations that have no trial yet, each once."""
-        return [config for config in dict.fromkeys(self._asked) if config not in self._answers]
+        return [config for config in dict.fromkeys(self._proposed) if config not in self._answers]
 
     def ask(self) -> list[QuantConfig]:
         """Send the trials to the strategy and return its next proposals; none if it is over."""
         assert not self.waiting, "the strategy waits for trials"
-        if self._asked:
-            trials = [self._answers[config] for config in self._asked]
+        if self._proposed:
+            trials = [self._answers[config] for config in self._proposed]
             self._answer = trials[0] if self._single else trials
-        self._asked, self._answers = [], {}
+        self._proposed, self._answers = [], {}
         try:
-            asked = self._proposals.send(self._answer)
+            proposed = self._proposals.send(self._answer)
         except StopIteration:
             self.over = True
             return []
@@ -61,13 +61,13 @@ class ProposalQueue:
                 "a strategy's `yield from` needs a generator that takes the trials; to yield the items of a "
                 "list, write `for config in configs: yield config`"
             ) from error
-        self._single = isinstance(asked, QuantConfig) or not isinstance(asked, Sequence)
+        self._single = isinstance(proposed, QuantConfig) or not isinstance(proposed, Sequence)
         self._answer = []  # the answer to an empty list
-        self._asked = [self._space.check(config) for config in ([asked] if self._single else asked)]
-        return list(self._asked)
+        self._proposed = [self._space.check(config) for config in ([proposed] if self._single else proposed)]
+        return list(self._proposed)
 
     def answer(self, trial: Trial) -> None:
-        """Take the trial of a proposed configuration."""
+        """Record the trial of a proposed configuration, to be sent to the strategy."""
         self._answers[trial.config] = trial
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ def record_unscored(
     """Build a configuration without scoring it, and record it after the float model, which is trial 0."""
     if history.baseline is None:
         check_baseline(history, space.float_config())
-        history.append(_built(0, space.float_config(), adapter, history, None)[0])
+        history.append(_build_unscored(0, space.float_config(), adapter, history, None)[0])
     number = max((trial.number for trial in history.trials), default=0) + 1
     crashes = history.crashes(config)
     if crashes > RETRIES:
@@ -106,7 +106,7 @@ def record_unscored(
             "a kill, or no memory left), so it is not tried again: keep some ops in fp32 with op_name_dict or "
             "op_type_dict, or pass eval_func to let the strategy try others"
         )
-    trial, model = _built(number, config, adapter, history, config)
+    trial, model = _build_unscored(number, config, adapter, history, config)
     history.append(trial)
     try:
         return measured(trial, model)
@@ -114,7 +114,7 @@ def record_unscored(
         model.close()
 
 
-def _built(
+def _build_unscored(
     number: int, config: QuantConfig, adapter: Adapter, history: History, build_config: QuantConfig | None
 ) -> tuple[Trial, Model]:
     """Build a model. The trial is recorded as begun until it is appended."""

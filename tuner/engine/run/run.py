@@ -54,7 +54,7 @@ class Run:
     Attributes:
         judge: all trials so far, judged.
         reason: why the run is over; None while it is active.
-        isolated: whether other processes evaluate trials. Their crashes are not counted here, and the objective is
+        isolated: True if other processes evaluate trials. Their crashes are not counted here, and the objective is
             measured only while none of them runs.
     """
 
@@ -82,7 +82,7 @@ class Run:
         self._repeats = 0
         self._width, self._order = setup.width, Order(setup.width)
         self._numbers = {trial.number for trial in self.history.trials}
-        self._lowest = 1
+        self._lowest_number = 1
         self._is_last_trial = self._noted_unquantizable = False
 
     def begin(self, strategy: Strategy, probe: Probe) -> None:
@@ -118,8 +118,8 @@ class Run:
                         return None
                     self._check_budget()
                     raise _Stop(StopReason.TIMEOUT)
-                proposals = self._proposals or self._open()
-                pending = self._next(proposals, all_at_once)
+                proposals = self._proposals or self._start_strategy()
+                pending = self._next_proposal(proposals, all_at_once)
                 if pending is not None:
                     return pending
                 if self._pending:
@@ -131,8 +131,8 @@ class Run:
 
     def usual(self) -> float | None:
         """Return the seconds that the evaluation of the fp32 model took; None if there was none."""
-        base = self.history.baseline
-        return None if base is None or base.unscored else base.seconds
+        baseline = self.history.baseline
+        return None if baseline is None or baseline.unscored else baseline.seconds
 
     @property
     def reference(self) -> EarlyStopReference:
@@ -176,7 +176,7 @@ class Run:
             pending.close()
             mark_released(self.history, pending.number)
         self._order.tell(trial)
-        self._note_what_stays_float()
+        self._note_unquantizable()
         if self._proposals is not None:
             self._proposals.answer(trial)
         self._emit_finished(trial)
@@ -185,17 +185,17 @@ class Run:
     def take_unscored(self) -> Trial:
         """End the run without a score, with the first configuration that the strategy proposes.
 
-        An unscored trial of an earlier run is kept.
+        An unscored trial of an earlier run is reused.
         """
         assert self._strategy is not None
-        allowed = (trial for trial in self.judge.trials if trial.unscored and self.space.allows(trial.config))
-        trial = next(allowed, None)
+        unscored = (trial for trial in self.judge.trials if trial.unscored and self.space.allows(trial.config))
+        trial = next(unscored, None)
         if trial is None:
             config = first_proposal(self._strategy[0], self.space, self._strategy[1])
             self._observer(TrialStarted(1, None))
             trial = record_unscored(config, self.space, self.adapter, self.history, self._measurer.measured)
             self.judge.add(trial)
-            self._note_what_stays_float()
+            self._note_unquantizable()
             self._observer(TrialFinished(trial, trial, self.judge.criterion.is_relative))
         self.reason = StopReason.UNSCORED
         self.close()
@@ -227,29 +227,29 @@ class Run:
             check_baseline(self.history, config)
         return self._dispatch(0, config, lambda: self.adapter.build(None))
 
-    def _open(self) -> ProposalQueue:
+    def _start_strategy(self) -> ProposalQueue:
         """Start the strategy."""
-        base = self.history.baseline
-        assert base is not None and self._strategy is not None
+        baseline = self.history.baseline
+        assert baseline is not None and self._strategy is not None
         self.judge.check()
-        self._observer(BaselineScored(base))
+        self._observer(BaselineScored(baseline))
         self._proposals = ProposalQueue(self._strategy[0], self.space, self._strategy[1])
         self._measurer.measure_missing(self.space)
         if self.judge.evaluated:
-            self._note_what_stays_float()
-        # If the baseline left time for a trial, one is made, however long measurements take.
+            self._note_unquantizable()
+        # If the baseline left time for a trial, one is evaluated, however long measurements take.
         self._owes_trial = not self.judge.evaluated and self._clock.seconds < self._budget.timeout
         if self._width == 1:
             self._check_budget()
         # With a larger width an interrupted trial may precede the one that ended the run: all are replayed first.
         return self._proposals
 
-    def _next(self, proposals: ProposalQueue, all_at_once: bool) -> PendingTrial | None:
+    def _next_proposal(self, proposals: ProposalQueue, all_at_once: bool) -> PendingTrial | None:
         """Dispatch the next configuration that has no answer yet; return None if there is nothing to dispatch now."""
         for config in proposals.waiting:
             if config in self._pending:
                 continue
-            trial = self._find(config)
+            trial = self._find_scored(config)
             if trial is None:
                 if self._order.must_wait and not all_at_once:
                     return None
@@ -269,18 +269,18 @@ class Run:
             return None
         self._order.mark_settled()
         try:
-            asked = proposals.ask()
+            proposed = proposals.ask()
         except OutOfTime:
             return self._force_default_trial()
         if proposals.over:
             self._check_budget()  # a strategy may end because of a success
             raise _Stop(StopReason.EXHAUSTED)
-        if not asked:
+        if not proposed:
             self._count_repeat(True)
         return None
 
     def out_of_time(self) -> bool:
-        """Return whether measurements without labels must end. Before the first trial they get half of the timeout."""
+        """Return True if measurements without labels must end. Before the first trial they get half of the timeout."""
         share = 1.0 if self.judge.evaluated else SHARE_BEFORE_FIRST_TRIAL
         self._save_time(SAVE_INTERVAL)
         return 0 < share * self._budget.timeout <= self._clock.seconds
@@ -290,7 +290,7 @@ class Run:
         return self._budget.timeout - self._clock.seconds if self._budget.timeout > 0 else math.inf
 
     def _force_default_trial(self) -> PendingTrial:
-        """Dispatch the default configuration: the time for measurements is over, and no trial was made yet."""
+        """Dispatch the default configuration: the time for measurements is over before the first trial."""
         config = self.space.default_config()
         if self.judge.evaluated or self.history.find(config) is not None:
             raise _Stop(StopReason.TIMEOUT)
@@ -310,10 +310,10 @@ class Run:
     def _free_number(self) -> int:
         """Return the lowest free number, so that a resumed run gives interrupted trials their old numbers."""
         pending_numbers = {pending.number for pending in self._pending.values()}
-        while self._lowest in self._numbers:
-            self._lowest += 1
+        while self._lowest_number in self._numbers:
+            self._lowest_number += 1
         used = pending_numbers | self._numbers
-        return next(number for number in itertools.count(self._lowest) if number not in used)
+        return next(number for number in itertools.count(self._lowest_number) if number not in used)
 
     def _dispatch(self, number: int, config: QuantConfig, build: Callable[[], Model]) -> PendingTrial:
         self._observer(TrialStarted(number, self.judge.best))
@@ -343,14 +343,14 @@ class Run:
                     self._observer(SamplesOrdered(metric, p_value))
         return self.judge.verdict(trial)
 
-    def _find(self, config: QuantConfig) -> Trial | None:
+    def _find_scored(self, config: QuantConfig) -> Trial | None:
         """Return the scored trial of a configuration; a stopped one only if the current criterion rules it out too."""
-        trial, base = self.history.find(config), self.history.baseline
+        trial, baseline = self.history.find(config), self.history.baseline
         if trial is None or trial.unscored:
             return None
-        if not trial.stopped or base is None:
+        if not trial.stopped or baseline is None:
             return trial
-        return trial if rules_out(self.judge.criterion, base, trial, self._delta or DELTA) else None
+        return trial if rules_out(self.judge.criterion, baseline, trial, self._delta or DELTA) else None
 
     def _measure_deferred(self) -> None:
         """Measure the objective of finished trials, in the order of their dispatch, while no trial is running."""
@@ -359,8 +359,8 @@ class Run:
             if self._proposals is not None:
                 self._proposals.answer(measured)
 
-    def _note_what_stays_float(self) -> None:
-        """Note what cannot be quantized, and its time: once in a run, after the first trial."""
+    def _note_unquantizable(self) -> None:
+        """Note the unquantizable nodes and their time, once in a run, after the first trial."""
         if not self._noted_unquantizable:
             self._noted_unquantizable = True
             timed = bool(self.adapter.probe_samples) and not self.out_of_time()

@@ -48,11 +48,11 @@ def as_score(value: object, reference: EarlyStopReference | None = None) -> Scor
         EvaluationError: the value has none of the known forms; the message says what to return.
     """
     if is_stream(value):
-        return _streamed(value, reference)
-    return _made(read(value), reference)
+        return _read_stream(value, reference)
+    return _make_score(read(value), reference)
 
 
-def _streamed(stream: Iterator[object], reference: EarlyStopReference | None) -> Score:
+def _read_stream(stream: Iterator[object], reference: EarlyStopReference | None) -> Score:
     parts: dict[str, list[Floats]] = {}
     counts: dict[str, int] = {}
     baseline = None if reference is None else reference.baseline
@@ -80,10 +80,10 @@ def _streamed(stream: Iterator[object], reference: EarlyStopReference | None) ->
         raise EvaluationError("eval_func yielded no scores: is its data used up?")
     whole = all(baseline is not None and count == len(baseline.samples.get(name, ())) for name, count in counts.items())
     joined: dict[str, float | Floats] = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    return _made(joined, reference, stopped and not whole, streamed=True)
+    return _make_score(joined, reference, stopped and not whole, streamed=True)
 
 
-def _made(
+def _make_score(
     scores_by_name: Mapping[str, float | Floats],
     reference: EarlyStopReference | None,
     stopped: bool = False,
@@ -102,13 +102,15 @@ def _made(
             metrics[name] = scores
             continue
         if not len(scores):
-            raise EvaluationError(f"eval_func gave no scores{_for(name)}")
+            raise EvaluationError(f"eval_func gave no scores{_for_metric(name)}")
         _check_count(name, len(scores), baseline, whole=not stopped)
         metrics[name] = float(scores.mean())
         samples[name] = Samples.of(scores)
-        if stopped and baseline is not None and name in baseline.samples:  # the others are assumed to differ alike
-            worse = baseline.samples[name].array[: len(scores)] - scores
-            metrics[name] = baseline.by_name[name] - float(worse.mean())
+        if (
+            stopped and baseline is not None and name in baseline.samples
+        ):  # samples not scored are assumed to differ as the scored ones do
+            loss_per_sample = baseline.samples[name].array[: len(scores)] - scores
+            metrics[name] = baseline.by_name[name] - float(loss_per_sample.mean())
     first = UNNAMED if reference is None else reference.criterion.first.metric
     value = metrics[first] if first in metrics else next(iter(metrics.values()))
     named = {} if set(metrics) == {UNNAMED} else metrics
@@ -119,10 +121,10 @@ def _check_names(metrics: PlainMapping, expected: PlainMapping, when: str) -> No
     """Refuse other metrics than the expected ones; their order does not matter."""
     for name in metrics:
         if name not in expected:
-            raise EvaluationError(f"eval_func gave the metric {name!r}, and not {when}; {hint(name, expected)}")
+            raise EvaluationError(f"eval_func gave the metric {name!r} now, but not {when}; {hint(name, expected)}")
     for name in expected:
         if name not in metrics:
-            raise EvaluationError(f"eval_func gave the metric {name!r} {when}, and not now; {hint(name, metrics)}")
+            raise EvaluationError(f"eval_func gave the metric {name!r} {when}, but not now; {hint(name, metrics)}")
 
 
 def _check_count(name: str, count: int, baseline: Score | None, whole: bool = True) -> None:
@@ -131,22 +133,24 @@ def _check_count(name: str, count: int, baseline: Score | None, whole: bool = Tr
         return
     expected = len(baseline.samples[name])
     if count == 0:
-        raise EvaluationError(f"eval_func gave one number{_for(name)}, and the scores of {expected} samples for fp32")
+        raise EvaluationError(
+            f"eval_func gave one number{_for_metric(name)}, but the scores of {expected} samples for fp32"
+        )
     if count > expected or (whole and count != expected):
         more = "more" if count > expected and not whole else f"the scores of {count}"
         raise EvaluationError(
-            f"eval_func gave {more} samples{_for(name)}, and of {expected} for fp32: they must be the same samples, in "
-            "the same order, every time"
+            f"eval_func gave {more} samples{_for_metric(name)}, but of {expected} for fp32: they must be the same "
+            "samples, in the same order, every time"
         )
 
 
 def _check_total(count: int, baseline: Score | None) -> None:
-    """Refuse more scores than can be recorded, when the fp32 model is scored: each trial gives as many."""
-    if baseline is None and (why := too_many_scores(count)):
-        raise EvaluationError(f"eval_func gave too many scores: {why}")
+    """Refuse more scores than can be recorded. The fp32 model tells, because each trial gives as many."""
+    if baseline is None and (reason := too_many_scores(count)):
+        raise EvaluationError(f"eval_func gave too many scores: {reason}")
 
 
-def _for(name: str) -> str:
+def _for_metric(name: str) -> str:
     return "" if name == UNNAMED else f" for the metric {name!r}"
 
 

@@ -44,7 +44,7 @@ class TieBreak:
         self._entries: list[_Entry] = []
 
     def add(self, trial: Trial) -> Trial:
-        """Add a trial and return the winner so far. A trial that is beaten for certain is dropped."""
+        """Add a trial and return the winner so far. Trials that can no longer win are dropped."""
         lower, upper = bounds(self._objective, trial)
         self._lowest_upper = min(self._lowest_upper, upper)
         loss = trial.loss or 0.0
@@ -79,7 +79,7 @@ class Confidence(NamedTuple):
 
 
 class Judge:
-    """Judges trials one by one. Pure: its verdicts depend on the trials alone; a trial costs next to nothing.
+    """Judges trials one by one. Its verdicts depend only on the trials, and each is cheap.
 
     Attributes:
         criterion: what counts as met: a small loss, or a model within its target budget.
@@ -120,7 +120,7 @@ class Judge:
         except (SettingsError, AttributeError):  # rules that this version cannot read forbid nothing
             pass
         criterion = Criterion.from_settings(settings)
-        return cls(criterion, _recorded(settings, criterion), space.allows)
+        return cls(criterion, _objective_of_settings(settings, criterion), space.allows)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -309,7 +309,7 @@ class Judge:
             self._compete(trial)
 
 
-def _recorded(settings: PlainMapping, criterion: Criterion) -> Objective:
+def _objective_of_settings(settings: PlainMapping, criterion: Criterion) -> Objective:
     predicted = settings.get("cost_model") is not None
     return recorded_objective(settings.get("objective"), criterion.target_budget, predicted)
 

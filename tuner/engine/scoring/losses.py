@@ -18,7 +18,7 @@ DEFAULT_LEVEL = 0.95
 
 
 class Scored(Protocol):
-    """The result of eval_func: a `Score` or a `Trial`."""
+    """Anything with the scores of a model: a `Score` or a `Trial`."""
 
     @property
     def by_name(self) -> Mapping[str, float]: ...
@@ -49,7 +49,7 @@ class LimitLoss(NamedTuple):
 
 
 class Losses:
-    """Compares scores with a baseline. Pure: it holds only the criterion and the baseline.
+    """Compares scores with a baseline. It depends only on the criterion and the baseline.
 
     Attributes:
         criterion: the criterion.
@@ -61,7 +61,7 @@ class Losses:
         self.limits = criterion.limits(baseline.by_name, baseline.samples)
         self._values = baseline.by_name
         self._samples = {name: samples.array for name, samples in baseline.samples.items()}
-        self._slices = {name: self._slice_means(scores, scores) for name, scores in self._sliced().items()}
+        self._slices = {name: self._slice_means(scores, scores) for name, scores in self._sliced_metrics().items()}
 
     def check(self) -> None:
         """Refuse before any trial what cannot be judged: a relative loss from 0, slices of other samples, ..."""
@@ -89,7 +89,7 @@ class Losses:
     def per_limit(self, scored: Scored) -> list[LimitLoss]:
         """Return the loss by each limit, the worst first; none if the scores have other metrics than the baseline."""
         values = scored.by_name
-        slices = {name: self._paired(name, scored) for name in self._slices if name in scored.samples}
+        slices = {name: self._slice_scores(name, scored) for name in self._slices if name in scored.samples}
         losses = []
         for limit in self.limits:
             if limit.metric not in values or (limit.slice and limit.metric not in slices):
@@ -100,24 +100,24 @@ class Losses:
                 losses.append(LimitLoss(limit, base, score, limit.loss(base, score), limit.met(base, score)))
         return sorted(losses, key=self._badness, reverse=True)
 
-    def loss(self, lost: LimitLoss) -> float:
+    def loss(self, limit_loss: LimitLoss) -> float:
         """Return a loss in the criterion's unit."""
-        return self.criterion.normalised(lost.limit, lost.loss)
+        return self.criterion.normalised(limit_loss.limit, limit_loss.loss)
 
-    def interval(self, lost: LimitLoss, scored: Scored) -> tuple[float, float] | None:
+    def interval(self, limit_loss: LimitLoss, scored: Scored) -> tuple[float, float] | None:
         """Return the confidence interval of a loss, in the criterion's unit; None without scores of samples."""
-        pair = self._pair(lost.limit, scored)
+        pair = self._paired_scores(limit_loss.limit, scored)
         if pair is None:
             return None
         level = self.criterion.confidence or DEFAULT_LEVEL
-        interval = paired_interval(*pair, level, lost.limit.relative, lost.limit.higher_is_better)
+        interval = paired_interval(*pair, level, limit_loss.limit.relative, limit_loss.limit.higher_is_better)
         normalised = self.criterion.normalised
-        return normalised(lost.limit, interval.low), normalised(lost.limit, interval.high)
+        return normalised(limit_loss.limit, interval.low), normalised(limit_loss.limit, interval.high)
 
-    def confidence(self, lost: LimitLoss, scored: Scored) -> float | None:
+    def confidence(self, limit_loss: LimitLoss, scored: Scored) -> float | None:
         """Return the confidence that the loss on such data is within a limit; None without scores of samples."""
-        pair = self._pair(lost.limit, scored)
-        limit = lost.limit
+        pair = self._paired_scores(limit_loss.limit, scored)
+        limit = limit_loss.limit
         return None if pair is None else confidence(*pair, limit.allowed, limit.relative, limit.higher_is_better)
 
     def is_confident(self, losses: list[LimitLoss], scored: Scored, number: int) -> bool:
@@ -130,19 +130,19 @@ class Losses:
         if confidence is None:
             return True
         level = corrected(confidence, number * (number + 1))
-        return all((self.confidence(lost, scored) or 0.0) >= level for lost in losses)
+        return all((self.confidence(limit_loss, scored) or 0.0) >= level for limit_loss in losses)
 
     def _baseline(self, limit: Limit) -> float:
         return self._slices[limit.metric][limit.slice] if limit.slice else self._values[limit.metric]
 
-    def _badness(self, lost: LimitLoss) -> tuple[bool, float]:
-        return not lost.met, self.loss(lost)
+    def _badness(self, limit_loss: LimitLoss) -> tuple[bool, float]:
+        return not limit_loss.met, self.loss(limit_loss)
 
-    def _sliced(self) -> dict[str, Floats]:
+    def _sliced_metrics(self) -> dict[str, Floats]:
         names = {limit.metric for limit in self.limits if limit.slice}
         return {name: scores for name, scores in self._samples.items() if name in names}
 
-    def _paired(self, metric: str, scored: Scored) -> dict[str, float]:
+    def _slice_scores(self, metric: str, scored: Scored) -> dict[str, float]:
         """Return the score of each slice; samples not scored are assumed to differ from fp32 as the scored ones do."""
         return self._slice_means(self._samples[metric], scored.samples[metric].array)
 
@@ -160,7 +160,7 @@ class Losses:
                 means = slices.sums(base) / np.array(slices.sizes) - slices.sums(worse) / slices.sums(scored)
         return dict(zip(slices.names, map(float, means), strict=True))
 
-    def _pair(self, limit: Limit, scored: Scored) -> tuple[Floats, Floats] | None:
+    def _paired_scores(self, limit: Limit, scored: Scored) -> tuple[Floats, Floats] | None:
         """Return the scores of the same samples in fp32 and in the model."""
         if limit.metric not in self._samples or limit.metric not in scored.samples:
             return None

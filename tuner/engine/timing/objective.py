@@ -38,7 +38,7 @@ GAIN_PER_QUANTIZED_OP = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How the trade-off figure shows what an objective makes small.
+    """How the trade-off figure shows the figure that an objective minimizes.
 
     Attributes:
         title: the title of the axis.
@@ -67,7 +67,7 @@ class Ratio:
 
 
 class Objective(ABC):
-    """A figure to make small. Derive from it and define `value`; register the class to use it by name.
+    """A figure to minimize. Derive from it and define `value`; register the class to use it by name.
 
     A figure that has to be measured is taken once, for trials that meet the criterion, and recorded under `name`.
 
@@ -167,7 +167,7 @@ class Latency(Objective):
     measured = True
     has_finalists = True
     axis = Axis(
-        "latency, as a part of fp32's",
+        "latency relative to fp32",
         lambda trial: trial.measured.get("latency"),
         lambda budget, baseline: budget.latency,
     )
@@ -243,7 +243,7 @@ class Size(Objective):
 
 @register_objective
 class Int8Ops(Objective):
-    """The number of quantized ops, as many as possible: decided without any measurement."""
+    """The number of quantized ops, to be maximized. It needs no measurement."""
 
     name = "int8_ops"
 
@@ -298,7 +298,7 @@ class Accuracy(Objective):
 
 
 class RecordedObjective(Objective):
-    """An objective that is only known by the figures that its trials recorded, under a name."""
+    """An objective whose class is not available: it compares the figures that its trials recorded under its name."""
 
     measured = True
 

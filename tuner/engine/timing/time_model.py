@@ -1,7 +1,7 @@
-"""Measure the time of each op in fp32 and quantized, and make a time model of them.
+"""Measure the time of each op in fp32 and quantized, and make a time model of these times.
 
-A processor has slow spells of a tenth of a second and more, in which everything takes half as long again: a whole
-profile may lie in one. So profiles are interleaved, and the least time of several is the time of an op.
+A processor has slow phases of 0.1 s and more, in which everything takes 1.5x as long, and a whole profile may fall into
+one. Therefore profiles are interleaved, and the time of an op is its lowest of several.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from quaver.types import Feed, PlainDict
 MIN_ROUNDS, MAX_ROUNDS = 3, 7
 # Profiling ends when two more rounds lower the sum of all ops by no more than this part. Judgement.
 STEADY_SUM = 0.01
-# Mixed-precision configs whose times tell what conversions cost. Judgement: one factor is fitted to them.
+# Number of mixed-precision configs to time. Judgement: only one factor, the cost of conversions, is fitted to them.
 MIXED_CONFIGS = 4
-# Seconds of work for each whole model: the costs of conversions are only told in steps of two.
+# Seconds of inference for each whole model. Judgement: the conversion costs are one of a few factors, so it is enough.
 SECONDS = 0.2
 # The mixed configs: how often one precision changes to the other along the graph, and how often a single op differs.
 SWITCH_RATES, ODD_OP_RATE = (0.1, 0.25, 0.5), 0.1
@@ -33,16 +33,16 @@ Seconds: TypeAlias = Mapping[str, float]
 
 def op_times(adapter: Adapter, config: QuantConfig) -> tuple[Seconds, Seconds]:
     """Return the seconds of each op in fp32 and as in `config`, on one thread."""
-    fp32, quantized = _least(adapter, (None, config))
+    fp32, quantized = _least_op_seconds(adapter, (None, config))
     return fp32, quantized
 
 
 def least_seconds(adapter: Adapter, config: QuantConfig) -> Seconds:
     """Return the seconds of each op as in `config`, on one thread."""
-    return _least(adapter, (config,))[0]
+    return _least_op_seconds(adapter, (config,))[0]
 
 
-def _least(adapter: Adapter, configs: Sequence[QuantConfig | None]) -> list[dict[str, float]]:
+def _least_op_seconds(adapter: Adapter, configs: Sequence[QuantConfig | None]) -> list[dict[str, float]]:
     """Return the least seconds of each op in several interleaved profiles."""
     least: list[dict[str, float]] = [{} for _ in configs]
     sums: list[float] = []

@@ -1,4 +1,4 @@
-"""Strategies of one's own, as Neural Compressor has them."""
+"""User-defined strategies, with Neural Compressor's names."""
 
 from quaver.neural_compressor.strategy.strategy import TuneStrategy, strategy_registry
 

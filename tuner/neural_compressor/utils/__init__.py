@@ -1,4 +1,4 @@
-"""`recover` and the names of precisions, where Neural Compressor has them."""
+"""`recover` and the names of precisions, in the modules where Neural Compressor has them."""
 
 from quaver.neural_compressor.utils import constant, utility
 

@@ -172,7 +172,7 @@ def test_external_data_may_lie_in_a_folder_below(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"\xff\xfe not a model", "cannot be read as an ONNX model"),
-        (b"", "holds no graph: is it an ONNX model?"),
+        (b"", "contains no graph: is it an ONNX model?"),
         (b"A text file, with a few words in it.\n", "cannot be read as an ONNX model"),
     ],
 )
@@ -181,7 +181,7 @@ def test_garbage_is_refused_by_name(content: bytes, message: str, tmp_path: Path
     path.write_bytes(content)
     with pytest.raises(ModelError, match=rf"model\.onnx' {re.escape(message)}"):
         load_model(path, AdapterOptions())
-    with pytest.raises(ModelError, match=rf"the bytes given as model {re.escape(message)}"):
+    with pytest.raises(ModelError, match=rf"the bytes passed as model {re.escape(message)}"):
         load_model(content, AdapterOptions())
 
 
@@ -194,7 +194,7 @@ def test_a_path_without_a_file_is_named(tmp_path: Path) -> None:
 
 def test_a_stranger_is_refused_with_the_known_forms() -> None:
     assert not OnnxAdapter.accepts(object())
-    with pytest.raises(ModelError, match=r"no adapter knows what to do with a list.*path ending in \.onnx"):
+    with pytest.raises(ModelError, match=r"no adapter accepts a list.*path ending in \.onnx"):
         load_model([1, 2], AdapterOptions())
 
 
