@@ -176,22 +176,20 @@ class TuneResult:
     def __str__(self) -> str:
         latency = "" if self.best is None else latency_phrase(self.best.measured, self.fp32_measured)
         predicted = "" if self.best is None else predicted_phrase(self.best.measured, self.target)
-        here = f"{latency}, on this machine" if predicted and latency else latency
-        equal = "" if self.equal is None else str(self.equal)
-        model = converted_phrase(self.conversions), equal, in_words(self.unquantizable)
-        where = "" if self.where is None else str(self.where)
-        warnings = [f"{WARNED}{text}" for text in self.warnings]
-        notes = drift_phrase(self.output_drift), *model, warn_of_batch_dependence(self.best)
-        lines = (
+        lines = [
             self._verdict(),
-            *warnings,
+            *(f"{WARNED}{text}" for text in self.warnings),
             *self.trust,
-            *notes,
+            drift_phrase(self.output_drift),
+            converted_phrase(self.conversions),
+            "" if self.comparison is None else str(self.comparison),
+            in_words(self.unquantizable),
+            warn_of_batch_dependence(self.best),
             predicted,
-            here,
+            f"{latency}, on this machine" if predicted and latency else latency,
             size_phrase(self.benefit),
-            where,
-        )
+            "" if self.portability is None else str(self.portability),
+        ]
         return "\n".join(filter(None, lines))
 
     @property
