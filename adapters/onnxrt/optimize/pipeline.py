@@ -1,6 +1,7 @@
 """The pipeline: all rewrites of the float graph, in their order.
 
 Every rewrite can be left out by its name. One that raises is skipped: the model is slower without it, but still right.
+`optimize/verify.py` finds the rewrites that change the outputs of a model.
 """
 
 from __future__ import annotations
