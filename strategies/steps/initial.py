@@ -101,7 +101,7 @@ def fastest(speeds: Mapping[QuantConfig, float], probe: Probe) -> list[QuantConf
 
 
 def best_variant(config: QuantConfig, space: TuningSpace, probe: Probe) -> QuantConfig:
-    """Return the configuration in another family of choices (another mode, a repair), if that is better and as fast.
+    """Return the configuration in another family of choices (another mode, a repair), if that pays.
 
     It must be as fast with far less output error, or clearly faster with no more output error.
     """
