@@ -171,7 +171,7 @@ def test_trouble_with_one_trial_names_the_sample(tmp_path: Path) -> None:
     result = tune(tmp_path / "run", wrong, max_trials=3)
     said = [(trial.error or "").strip().splitlines()[-1] for trial in result.trials]
     assert "returned nan for sample 7: it is not finite" in said[0]
-    assert "the scores of 599 samples, and of 600 for fp32" in said[1]
+    assert "the scores of 599 samples, but of 600 for fp32" in said[1]
     assert "gave the metric 'agreement' now, but not for fp32" in said[2]
 
 

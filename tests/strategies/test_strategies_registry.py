@@ -91,7 +91,7 @@ def test_a_missing_option_is_named() -> None:
 
 
 def test_an_instance_takes_no_more_options() -> None:
-    with pytest.raises(SettingsError, match=r"strategy_options \['depth'\] cannot be set on a strategy that exists"):
+    with pytest.raises(SettingsError, match=r"strategy_options \['depth'\] cannot be set on a strategy instance"):
         make_strategy(Mine(), {"depth": 7})
 
 

@@ -22,7 +22,7 @@ MIN_ROUNDS, MAX_ROUNDS = 3, 7
 STEADY_SUM = 0.01
 # Number of mixed-precision configs to time. Judgement: only one factor, the cost of conversions, is fitted to them.
 MIXED_CONFIGS = 4
-# Seconds of inference for each whole model. Judgement: the conversion costs are one of a few factors, so it is enough.
+# Seconds of inference for each whole model. Judgement: conversion costs are fitted in factors of two.
 SECONDS = 0.2
 # The mixed configs: how often one precision changes to the other along the graph, and how often a single op differs.
 SWITCH_RATES, ODD_OP_RATE = (0.1, 0.25, 0.5), 0.1
