@@ -30,6 +30,17 @@ def activation_parameters(low: float, high: float, scheme: str) -> QuantizationP
     return _of_activation(scale, np.clip(np.rint(-low / np.float64(scale)), 0, 255))
 
 
+def widened(low: float, high: float, width: float) -> tuple[float, float]:
+    """Return a range around zero that is at least so wide, its sides in the same proportion."""
+    below, above = min(low, 0.0), max(high, 0.0)
+    if above - below >= width:
+        return low, high
+    if above == below:
+        return 0.0, width
+    share = above / (above - below)
+    return -(1.0 - share) * width, share * width
+
+
 def _of_activation(scale: np.float32, zero_point: float) -> QuantizationParameters:
     return QuantizationParameters(np.asarray(scale), np.asarray(zero_point, np.uint8))
 

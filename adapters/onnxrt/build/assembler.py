@@ -11,7 +11,7 @@ from onnx import NodeProto
 
 from quaver.adapters.channels import Channels, Statistic
 from quaver.adapters.onnxrt.build import four_bits, wire
-from quaver.adapters.onnxrt.build.affine import Float, activation_parameters
+from quaver.adapters.onnxrt.build.affine import Float, activation_parameters, widened
 from quaver.adapters.onnxrt.build.assembly import Assembly
 from quaver.adapters.onnxrt.build.gates import Gated, by_table, cut_off
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
@@ -32,6 +32,10 @@ from quaver.processors import Coarsened
 from quaver.quantization import QuantizationParameters
 
 Ranges = Mapping[str, Mapping[str, Range]]
+
+# QLinearGlobalAveragePool refuses an input scale of 256 times its output scale. The scales of two equally wide ranges
+# differ by a factor of 2 at most (one of them symmetric), so an output range of 1/100 of the input range is enough.
+MIN_POOLED_RANGE = 0.01
 
 
 class Assembler:
@@ -112,7 +116,7 @@ class Assembler:
 
     def calibrate(self, ranges: Ranges, statistics: Mapping[Statistic, Channels] | None = None) -> None:
         """Set the ranges that later assemblies use, and the statistics for repairs, and start their parts anew."""
-        self.ranges = ranges
+        self.ranges = self._with_wide_pools(ranges)
         self.statistics = statistics or {}
         self.params = functools.cache(self._params)
         self.scales = functools.cache(self._scales)
@@ -121,6 +125,24 @@ class Assembler:
         self.bias = functools.cache(self._bias)
         self.repaired = functools.cache(self._repaired)
         self.rescaler.calibrate(self.statistics)
+
+    def _with_wide_pools(self, ranges: Ranges) -> Ranges:
+        """Return the ranges, those of global averages so wide that the integer kernel takes their scales.
+
+        The mean of a normalized image is zero but for rounding. A finer scale than this shows nothing but the rounding
+        of the input.
+        """
+        wide = dict(ranges)
+        for unit in self.units:
+            if self.graph.nodes[unit.anchor].op_type not in ("GlobalAveragePool", "ReduceMean"):
+                continue
+            source, target = self.root(unit.activations[0]), self.root(unit.output)
+            if target not in wide or source not in wide:
+                continue
+            widths = [max(high, 0.0) - min(low, 0.0) for low, high in wide[source].values()]
+            width = MIN_POOLED_RANGE * max(widths, default=0.0)
+            wide[target] = {method: widened(low, high, width) for method, (low, high) in wide[target].items()}
+        return wide
 
     def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> Assembly:
         """The model of a configuration; None is all fp32. `outputs` are float tensors to give out besides."""

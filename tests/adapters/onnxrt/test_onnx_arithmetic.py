@@ -18,6 +18,7 @@ from quaver.adapters.onnxrt.build.affine import (
     quantize_weight,
     scale_for_bias,
     weight_scale,
+    widened,
 )
 from quaver.ops import INT8, OpConfig
 
@@ -203,3 +204,32 @@ def test_percentile_and_entropy_clip_what_minmax_keeps() -> None:
             for method in ("minmax", "percentile", "entropy")
         }
     assert max(error["percentile"], error["entropy"]) < 0.1 * error["minmax"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "width", "expected"),
+    [
+        (-1.0, 3.0, 2.0, (-1.0, 3.0)),
+        (-1.0, 3.0, 8.0, (-2.0, 6.0)),
+        (0.0, 0.0, 5.0, (0.0, 5.0)),
+        (1.0, 2.0, 4.0, (0.0, 4.0)),
+        (-2.0, -1.0, 4.0, (-4.0, 0.0)),
+    ],
+)
+def test_a_range_is_widened_around_zero(low: float, high: float, width: float, expected: tuple[float, float]) -> None:
+    assert widened(low, high, width) == expected
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e-6, -1e-3])
+@pytest.mark.parametrize("peak", [1e-20, 1.0, 1e5])
+def test_the_mean_of_an_image_that_is_about_zero_has_a_scale_that_the_kernel_takes(peak: float, offset: float) -> None:
+    image = np.tile(np.array([1, -1], np.float32), 32).reshape(1, 1, 8, 8)
+    net = Net()
+    model = net.model(net.GlobalAveragePool(net.input(1, 1, 8, 8), name="pool"))
+    feeds = [{model.graph.input[0].name: np.float32(peak) * (image + np.float32(offset))}]
+    with opened(model, calibrate=False) as adapter:
+        adapter.calibrate(feeds)
+        config = space(adapter).all_int8()
+        assert "pool" in config.int8_ops
+        (mean,) = adapter.rebuild(config).run(feeds[0])
+        assert abs(float(mean.item()) - peak * offset) <= 0.02 * peak
