@@ -94,13 +94,14 @@ def fastest(speeds: Mapping[QuantConfig, float], probe: Probe) -> list[QuantConf
     reduced ops comes first: what costs no time is given up for accuracy at once. Then the fastest of all, if that is
     another one. Mixtures within the error bar of each other are always tied: noise must not choose between them.
 
-    If even the fastest saves no time, giving ops up gains nothing. Then the first of those that are tied is taken, the
-    one with most reduced ops, and the fastest does not follow: which mixtures are proposed hangs on noise there.
+    If even the fastest saves no time, giving ops up gains nothing. Then the one with most reduced ops comes first
+    among those that are tied: it does not depend on which others were proposed.
     """
     quickest = min(speeds, key=lambda one: speeds[one])
     least = speeds[quickest]
     if least >= 1.0 - ERROR_BAR:
-        return [next(one for one in speeds if speeds[one] <= TIE * least)]
+        most_reduced = next(one for one in speeds if speeds[one] <= TIE * least)
+        return list(dict.fromkeys([most_reduced, quickest]))
     as_fast = min(TIE * least, max(least + OF_THE_GAIN * (1.0 - least), (1.0 + ERROR_BAR) * least))
     tied = [one for one in speeds if speeds[one] <= as_fast]
     best = tied[0]
