@@ -140,6 +140,8 @@ class Assembler:
             if target not in wide or source not in wide:
                 continue
             widths = [max(high, 0.0) - min(low, 0.0) for low, high in wide[source].values()]
+            if source in self.gates:  # read by a scale of 0 to 1, whatever the range
+                widths.append(1.0)
             width = MIN_POOLED_RANGE * max(widths, default=0.0)
             wide[target] = {method: widened(low, high, width) for method, (low, high) in wide[target].items()}
         return wide
