@@ -207,9 +207,9 @@ _BUILD = "quaver.adapters.onnxrt.build"
 WAYS: tuple[tuple[str, bool, tuple[tuple[str, Any], ...]], ...] = (
     ("none", False, ()),
     ("neighbours bounded", True, ()),
-    ("any two weights bounded", True, ((f"{_BUILD}.weights.weight_scale", _any_two_weights),)),
-    ("all weights on 7 bits", False, ((f"{_BUILD}.weights.weight_scale", _seven_bit_weights),)),
-    ("activations on 7 bits", False, ((f"{_BUILD}.assembler.activation_parameters", _seven_bit_activations),)),
+    ("any two weights bounded", True, ((f"{_BUILD}.weight_store.weight_scale", _any_two_weights),)),
+    ("all weights on 7 bits", False, ((f"{_BUILD}.weight_store.weight_scale", _seven_bit_weights),)),
+    ("activations on 7 bits", False, ((f"{_BUILD}.builder.activation_parameters", _seven_bit_activations),)),
 )
 
 
