@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.calibration.channel_statistics import from_records
@@ -40,11 +40,11 @@ from quaver.adapters.onnxrt.ops.unquantizable import (
 )
 from quaver.adapters.onnxrt.optimize.pipeline import Applied, speed_rewrite_names
 from quaver.adapters.onnxrt.optimize.verify import EqualityCheck
-from quaver.adapters.onnxrt.profile.benchmark import time_model
 from quaver.adapters.onnxrt.profile.kernels import int8_edges
-from quaver.adapters.onnxrt.profile.op_profile import attribute_seconds, op_seconds, seconds_by_kind
+from quaver.adapters.onnxrt.profile.op_profile import attribute_seconds
 from quaver.adapters.onnxrt.run.calibrator import Calibrator
 from quaver.adapters.onnxrt.run.model import OnnxModel, QOperatorModel, SavedModel, UnmodifiedModel
+from quaver.adapters.onnxrt.runtime import ONNX_RUNTIME, Runtime
 from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.adapters.repairs.base import offered_repairs
 from quaver.errors import ModelError
@@ -58,7 +58,13 @@ log = logging.getLogger(__name__)
 
 
 class OnnxAdapter(Adapter):
-    """One ONNX model: loaded once, and assembled again for each trial."""
+    """One ONNX model: loaded once, and assembled again for each trial.
+
+    Attributes:
+        runtime: runs and times the models; a subclass for another runtime sets it.
+    """
+
+    runtime: ClassVar[Runtime] = ONNX_RUNTIME
 
     name = "onnxrt"
     frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
@@ -125,7 +131,7 @@ class OnnxAdapter(Adapter):
 
     @property
     def versions(self) -> dict[str, str]:
-        return {"onnx": onnx.__version__, "onnxruntime": ort.__version__, "numpy": np.__version__}
+        return {"onnx": onnx.__version__, **self.runtime.versions, "numpy": np.__version__}
 
     @property
     def rewrites(self) -> Applied:
@@ -136,7 +142,7 @@ class OnnxAdapter(Adapter):
         return self._model.conversions
 
     def ops(self) -> tuple[Op, ...]:
-        return tuple(self._with_repairs(unit) for unit in self._units)
+        return tuple(self.runtime.offered(self._with_repairs(unit)) for unit in self._units)
 
     def _with_repairs(self, unit: Unit) -> Op:
         repairs = self._repairs[unit.op.name]
@@ -148,7 +154,8 @@ class OnnxAdapter(Adapter):
         if not timed or not counts:
             return counts
         nodes = unquantizable_nodes(graph, self._units)
-        return with_shares(counts, *seconds_by_kind(self._builder, self.assemble(None), self.timing_feed, nodes))
+        model, feed = self.assemble(None), self.timing_feed
+        return with_shares(counts, *self.runtime.seconds_by_kind(self._builder, model, feed, nodes))
 
     def calibrator(self) -> Calibrator:
         return Calibrator(self._builder, self._inputs, self._options.threads)
@@ -171,8 +178,8 @@ class OnnxAdapter(Adapter):
     def assemble(self, config: QuantConfig | None) -> OnnxModel:
         serialized = self._builder.assemble(config)
         if self._options.quant_format == "qoperator" and config is not None:
-            return QOperatorModel(serialized, self._inputs, self._options.threads)
-        return OnnxModel(serialized, self._inputs, self._options.threads)
+            return QOperatorModel(serialized, self._inputs, self._options.threads, self.runtime)
+        return OnnxModel(serialized, self._inputs, self._options.threads, self.runtime)
 
     def portability_of(self, config: QuantConfig | None) -> Portability:
         if config is None or not self._options.portable:
@@ -185,14 +192,14 @@ class OnnxAdapter(Adapter):
         return () if op is None else offered_repairs(op)
 
     def build_unmodified(self) -> UnmodifiedModel:
-        model = UnmodifiedModel(self._source, self._inputs, self._options.threads)
+        model = UnmodifiedModel(self._source, self._inputs, self._options.threads, self.runtime)
         model.session  # noqa: B018 - a model that does not load must fail here
         return model
 
     @classmethod
     def load_unmodified(cls, model: ModelLike, threads: int = 0) -> UnmodifiedModel:
         check_readable(model)
-        return UnmodifiedModel.opened(model, threads)
+        return UnmodifiedModel.opened(model, threads, cls.runtime)
 
     def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> OutputRecorder:
         return record_outputs(self._builder, config, ops, self._options.threads)
@@ -215,7 +222,7 @@ class OnnxAdapter(Adapter):
 
     def op_seconds(self, config: QuantConfig | None, threads: int | None = None) -> dict[str, float]:
         session_threads = self._options.threads if threads is None else threads
-        return op_seconds(self._builder, self.assemble(config), self.timing_feed, session_threads)
+        return self.runtime.op_seconds(self._builder, self.assemble(config), self.timing_feed, session_threads)
 
     def int8_edges(self) -> dict[str, tuple[str, ...]]:
         return int8_edges(self._builder)
@@ -235,10 +242,10 @@ class OnnxAdapter(Adapter):
         cls, model: ModelLike, data: CalibrationData, options: TimingOptions, float_adapter: Adapter | None = None
     ) -> Timing:
         float_builder = float_adapter._builder if isinstance(float_adapter, OnnxAdapter) else None
-        return time_model(model, data, options, float_builder)
+        return cls.runtime.time_model(model, data, options, float_builder)
 
     def load_saved(self, path: Path) -> SavedModel:
-        return SavedModel(path, self._inputs, self._options.threads)
+        return SavedModel(path, self._inputs, self._options.threads, self.runtime)
 
     @classmethod
     def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from onnx import NodeProto
 
+from quaver.adapters.abilities import SupportsProfiling, require
 from quaver.adapters.base import Adapter
 from quaver.adapters.data import count_samples
 from quaver.adapters.inspection import ModelView, StandaloneView
@@ -27,7 +28,6 @@ from quaver.adapters.onnxrt.inspect.other_nodes import OtherNode, other_branches
 from quaver.adapters.onnxrt.inspect.quantized_file import QuantizedFile
 from quaver.adapters.onnxrt.inspect.replay import file_branches
 from quaver.adapters.onnxrt.ops.unit import Unit
-from quaver.adapters.onnxrt.profile.benchmark import time_model
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.options import TimingOptions
 from quaver.affine import QuantizationParameters, QuantizedTensor
@@ -199,7 +199,8 @@ class FileView(ModelView):
         seconds: dict[str, float] = {}
         feed = self._adapter.timing_feed
         options = TimingOptions(count_samples(feed), self._threads, warmup=1, runs=10)
-        timing = time_model(self._file.model, [feed], options, self._builder)
+        adapter = require(self._adapter, SupportsProfiling)
+        timing = adapter.profile(self._file.model, [feed], options, self._adapter)
         for kernel in timing.kernels:
             seconds[kernel.op] = seconds.get(kernel.op, 0.0) + kernel.seconds
         return seconds

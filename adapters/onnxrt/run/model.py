@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 import onnx
 import onnxruntime as ort
@@ -17,19 +17,30 @@ from quaver.adapters.model import Model
 from quaver.adapters.onnxrt.build.provenance import pieces, relocated, split, tail, with_original
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.run import session as sessions
-from quaver.adapters.onnxrt.run.session import Session
 from quaver.files.atomic import write_safely
 from quaver.files.temporary import temporary_folder
 from quaver.types import Array, Feed, ModelLike
+
+if TYPE_CHECKING:
+    from quaver.adapters.onnxrt.runtime import Runtime
 
 # A protobuf message is limited to 2 GB; the constants of a larger model go to a second file.
 PROTOBUF_LIMIT = 2**31 - 2**20
 
 
 class OrtModel(Model):
-    """A model that ONNX Runtime runs; `session` is its `onnxruntime.InferenceSession`."""
+    """An ONNX model; `session` is its session in the runtime, such as an `onnxruntime.InferenceSession`."""
 
     suffix = ".onnx"
+
+    def __init__(self, inputs: Sequence[InputSpec], threads: int, runtime: Runtime) -> None:
+        super().__init__(inputs, threads)
+        self._runtime = runtime
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime that runs the model."""
+        return self._runtime
 
     def _outputs(self, feed: Feed) -> list[Array]:
         return list(self.session.run(None, feed))
@@ -49,17 +60,19 @@ class OrtModel(Model):
 class OnnxModel(OrtModel):
     """A model in one configuration: callable, with its `session`, and complete as `model` or as bytes."""
 
-    def __init__(self, serialized: SerializedModel, inputs: Sequence[InputSpec], threads: int) -> None:
-        super().__init__(inputs, threads)
+    def __init__(
+        self, serialized: SerializedModel, inputs: Sequence[InputSpec], threads: int, runtime: Runtime
+    ) -> None:
+        super().__init__(inputs, threads, runtime)
         self._serialized = serialized
 
     def source(self) -> tuple[bytes, Path | None]:
         """Return the model as bytes, and the folder of its large constants if they are not inside."""
         return self._serialized.skeleton(), self._serialized.store.path.parent
 
-    def _open(self) -> Session:
+    def _open(self) -> Any:
         model, folder = self.source()
-        return sessions.create(model, sessions.options(self._threads), folder)
+        return self._runtime.open(model, self._threads, folder)
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """Yield the bytes of the complete model, piece by piece."""
@@ -88,13 +101,13 @@ class OnnxModel(OrtModel):
 class SavedModel(OrtModel):
     """A model that was saved to a file."""
 
-    def __init__(self, path: Path, inputs: Sequence[InputSpec], threads: int) -> None:
-        super().__init__(inputs, threads)
+    def __init__(self, path: Path, inputs: Sequence[InputSpec], threads: int, runtime: Runtime) -> None:
+        super().__init__(inputs, threads, runtime)
         self._path = path.resolve()
         self._length, self._provenance = split(self._path)
 
-    def _open(self) -> Session:
-        return sessions.create(self._path, sessions.options(self._threads))
+    def _open(self) -> Any:
+        return self._runtime.open(self._path, self._threads)
 
     @property
     def model(self) -> onnx.ModelProto:
@@ -127,24 +140,24 @@ class SavedModel(OrtModel):
 class UnmodifiedModel(OrtModel):
     """A path, a ModelProto or bytes, run unmodified. Constants may lie in other files beside it."""
 
-    def __init__(self, source: ModelLike, inputs: Sequence[InputSpec], threads: int) -> None:
-        super().__init__(inputs, threads)
+    def __init__(self, source: ModelLike, inputs: Sequence[InputSpec], threads: int, runtime: Runtime) -> None:
+        super().__init__(inputs, threads, runtime)
         self._source = source
         is_path = isinstance(source, str | os.PathLike)
         self._path = Path(os.fspath(source)).resolve() if is_path else None
         self._folder = self._path.parent if self._path is not None else Path().resolve()
 
     @classmethod
-    def opened(cls, source: ModelLike, threads: int) -> Self:
+    def opened(cls, source: ModelLike, threads: int, runtime: Runtime) -> Self:
         """Open a model that was not read before. Its inputs come from its session."""
-        model = cls(source, (), threads)
-        model._inputs = sessions.input_specs(model.session)
+        model = cls(source, (), threads, runtime)
+        model._inputs = runtime.input_specs(model.session)
         return model
 
-    def _open(self) -> Session:
+    def _open(self) -> Any:
         if self._path is not None:
-            return sessions.create(self._path, sessions.options(self._threads))
-        return sessions.create(self.SerializeToString(), sessions.options(self._threads), self._folder)
+            return self._runtime.open(self._path, self._threads)
+        return self._runtime.open(self.SerializeToString(), self._threads, self._folder)
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """Yield the bytes of the model file, without those of other files."""

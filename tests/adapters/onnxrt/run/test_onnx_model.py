@@ -19,6 +19,7 @@ import quaver
 from quaver.adapters import load_model
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.run.model import OnnxModel, SavedModel
+from quaver.adapters.onnxrt.runtime import ONNX_RUNTIME
 from quaver.adapters.options import AdapterOptions
 from quaver.errors import BuildError, CalibrationError, SettingsError
 
@@ -136,7 +137,7 @@ def test_a_saved_file_has_the_mode_of_any_new_file(mask: str, mode: str, tmp_pat
 
 @pytest.mark.parametrize("suffix", [".tflite", ".keras", ".pb", ".pt", ".ort", ".TFLITE"])
 def test_a_name_that_belongs_to_another_framework_is_refused(model: OnnxModel, suffix: str, tmp_path: Path) -> None:
-    for some in (model, SavedModel(model.save(tmp_path / "model.onnx"), (), 1)):
+    for some in (model, SavedModel(model.save(tmp_path / "model.onnx"), (), 1, ONNX_RUNTIME)):
         with pytest.raises(BuildError, match=rf"'.*other\{suffix}' is .* written as \.onnx: save it as 'other\.onnx'"):
             some.save(tmp_path / f"other{suffix}")
     assert os.listdir(tmp_path) == ["model.onnx"]
