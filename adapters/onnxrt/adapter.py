@@ -38,7 +38,7 @@ from quaver.adapters.onnxrt.ops.unquantizable import (
     unquantizable_nodes,
     warn_of_doubles,
 )
-from quaver.adapters.onnxrt.optimize.pipeline import Applied, speed_rewrite_names
+from quaver.adapters.onnxrt.optimize.pipeline import Applied, rewrites_after, speed_rewrite_names
 from quaver.adapters.onnxrt.optimize.verify import EqualityCheck
 from quaver.adapters.onnxrt.profile.kernels import int8_edges
 from quaver.adapters.onnxrt.profile.op_profile import attribute_seconds
@@ -102,7 +102,7 @@ class OnnxAdapter(Adapter):
     @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
         """Load the model, rewrite its float graph, and find its ops."""
-        adapter = cls(model, load_model(model, options.optimise_float, options.left_out), options)
+        adapter = cls(model, _load(model, options, options.left_out), options)
         warn_of_doubles(adapter._model.graph)
         return adapter
 
@@ -123,7 +123,7 @@ class OnnxAdapter(Adapter):
         return replace(comparison, left_out=tuple(dict.fromkeys([*left_out, *comparison.left_out])))
 
     def _load_without(self, left_out: Sequence[str]) -> LoadedModel:
-        return load_model(self._source, self._options.optimise_float, left_out)
+        return _load(self._source, self._options, left_out)
 
     @property
     def fingerprint(self) -> str:
@@ -253,6 +253,11 @@ class OnnxAdapter(Adapter):
 
     def close(self) -> None:
         self._store.close()
+
+
+def _load(source: ModelLike, options: AdapterOptions, left_out: Sequence[str]) -> LoadedModel:
+    """Load a model without these rewrites, and without those that its version of the ops did not have."""
+    return load_model(source, options.optimise_float, [*left_out, *rewrites_after(options.ops_version)])
 
 
 def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:

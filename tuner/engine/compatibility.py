@@ -74,6 +74,10 @@ def was_optimised(settings: PlainMapping) -> bool:
     return settings.get("optimise_float") is True
 
 
+# Runs of 0.2.0 did not record their version of the ops.
+_UNRECORDED_OPS = 2
+
+
 def ops_version_of(header: Header | None, settings: PlainMapping) -> int:
     """Return which ops a run found; the newest for a run that has not begun.
 
@@ -84,7 +88,7 @@ def ops_version_of(header: Header | None, settings: PlainMapping) -> int:
     recorded = header.calibration.get(OPS_VERSION_KEY)
     if isinstance(recorded, int) and 1 <= recorded <= OPS_VERSION:
         return recorded
-    return OPS_VERSION if was_optimised(settings) else 1
+    return _UNRECORDED_OPS if was_optimised(settings) else 1
 
 
 def was_portable(settings: PlainMapping) -> bool:

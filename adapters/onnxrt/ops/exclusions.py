@@ -35,11 +35,20 @@ def probabilities(graph: Graph) -> set[str]:
     for node in graph.nodes:  # in execution order
         if (
             node.op_type in _MAKE_PROBABILITIES
+            or _is_softmax_quotient(graph, node)
             or (node.op_type in _KEEP_PROBABILITIES and node.input[0] in names)
             or (node.op_type in _COMBINE_PROBABILITIES and all(name in names for name in node.input))
         ):
             names.update(name for name in node.output if name)
     return names
+
+
+def _is_softmax_quotient(graph: Graph, node: NodeProto) -> bool:
+    """Return True for the last node of a Softmax in pieces: exponentials divided by their sum."""
+    if node.op_type != "Div" or not all(name in graph.producers for name in node.input):
+        return False
+    power, total = (graph.nodes[graph.producers[name]] for name in node.input)
+    return power.op_type == "Exp" and total.op_type == "ReduceSum" and total.input[0] == node.input[0]
 
 
 def mixes_probabilities(node: NodeProto, shares: set[str]) -> bool:

@@ -34,6 +34,15 @@ from quaver.adapters.onnxrt.optimize.layer_norm import has_layer_norm, recognise
 from quaver.adapters.onnxrt.optimize.layers import fold_followers
 from quaver.adapters.onnxrt.optimize.node_names import restore_names, restore_order
 from quaver.adapters.onnxrt.optimize.ort_basic import basic_level
+from quaver.adapters.onnxrt.optimize.slow_kernels import OPSET as SPELLED_OPSET
+from quaver.adapters.onnxrt.optimize.slow_kernels import (
+    simplify_nearest,
+    spell_out_elu,
+    spell_out_powers,
+    spell_out_softmax,
+    spell_out_softplus,
+    split_large_pools,
+)
 from quaver.adapters.onnxrt.optimize.transposes import move_transposes
 
 log = logging.getLogger(__name__)
@@ -126,6 +135,11 @@ def speed_rewrite_names() -> list[str]:
     return [name for name, _ in _speed_rewrites()]
 
 
+def rewrites_after(ops_version: int) -> list[str]:
+    """Return the names of the rewrites that runs with this version of the ops did not have (see `OPS_VERSION`)."""
+    return [] if ops_version >= _SINCE_VERSION_3[0] else list(_SINCE_VERSION_3[1])
+
+
 def rewrites_text(applied: Applied) -> str:
     """Return the rewrites as text for one line."""
     return ", ".join(f"{name} ({count})" for name, count in applied)
@@ -145,6 +159,12 @@ def _speed_rewrites() -> list[tuple[str, Step]]:
         ("through Relu", _in_place(fold_norm_behind_relu)),
         ("into the next layer", _in_place(fold_into_next_layer)),
         ("PRelu", _in_place(spell_out_prelu)),
+        ("Elu", _in_place(spell_out_elu, SPELLED_OPSET)),
+        ("Softplus and Mish", _in_place(spell_out_softplus, SPELLED_OPSET)),
+        ("powers", _in_place(spell_out_powers, SPELLED_OPSET)),
+        ("Softmax of channels", _in_place(spell_out_softmax, SPELLED_OPSET)),
+        ("nearest Resize", _in_place(simplify_nearest, SPELLED_OPSET)),
+        ("large MaxPool", _in_place(split_large_pools, SPELLED_OPSET)),
         ("denormal weights", _in_place(flush_denormals)),
     ]
 
@@ -208,4 +228,8 @@ _TIDYING: list[tuple[str, Step]] = [
     ("constant folding", _in_place(fold_constants)),
     ("idle ops", _in_place(drop_identity_arithmetic)),
 ]
+# The version of the ops that these rewrites came with.
+_SINCE_VERSION_3 = (
+    3, ("Elu", "Softplus and Mish", "powers", "Softmax of channels", "nearest Resize", "large MaxPool"),
+)  # fmt: skip
 _FOLLOWERS, _BIAS = "into convolutions", "bias into product"

@@ -63,7 +63,7 @@ def test_a_convolution_that_is_read_elsewhere_stays() -> None:
 
 def before_layer(part: Part, layer: Part, *shape: int | None) -> onnx.ModelProto:
     net = Net()
-    return net.model(layer(net, part(net, net.Softplus(net.input(*shape)))))
+    return net.model(layer(net, part(net, net.Atan(net.input(*shape)))))
 
 
 CONV: Part = lambda net, x: net.Conv(x, weight(5, 4, 3, 3), weight(5))  # noqa: E731
@@ -78,22 +78,22 @@ IMAGE, ROWS, MATRIX = (2, 4, 8, 8), (None, 3, 8), (2, 8)
 @pytest.mark.parametrize(
     ("part", "layer", "shape", "expected"),
     [
-        (lambda net, x: net.Mul(x, weight(4, 1, 1) + f32(2)), CONV, IMAGE, "Softplus Conv"),
-        (lambda net, x: net.Add(x, weight(1, 4, 1, 1)), CONV, IMAGE, "Softplus Conv"),
-        (lambda net, x: net.BatchNormalization(x, *norm_constants(4)), CONV, IMAGE, "Softplus Conv"),
-        (lambda net, x: net.Div(net.Sub(x, f32(0.5)), f32(0.2)), GROUPED, IMAGE, "Softplus Conv"),
-        (lambda net, x: net.Div(net.Sub(x, f32(0.5)), f32(0.2)), PADDED, IMAGE, "Softplus Sub Conv"),
-        (lambda net, x: net.Add(net.Mul(x, f32(0.2)), f32(0.5)), PADDED, IMAGE, "Softplus Add Conv"),
+        (lambda net, x: net.Mul(x, weight(4, 1, 1) + f32(2)), CONV, IMAGE, "Atan Conv"),
+        (lambda net, x: net.Add(x, weight(1, 4, 1, 1)), CONV, IMAGE, "Atan Conv"),
+        (lambda net, x: net.BatchNormalization(x, *norm_constants(4)), CONV, IMAGE, "Atan Conv"),
+        (lambda net, x: net.Div(net.Sub(x, f32(0.5)), f32(0.2)), GROUPED, IMAGE, "Atan Conv"),
+        (lambda net, x: net.Div(net.Sub(x, f32(0.5)), f32(0.2)), PADDED, IMAGE, "Atan Sub Conv"),
+        (lambda net, x: net.Add(net.Mul(x, f32(0.2)), f32(0.5)), PADDED, IMAGE, "Atan Add Conv"),
         (
             lambda net, x: net.Sub(net.Div(x, weight(4, 1, 1) + f32(2)), weight(4, 1, 1)),
             PADDED,
             IMAGE,
-            "Softplus Sub Conv",
+            "Atan Sub Conv",
         ),
-        (lambda net, x: net.Mul(x, weight(8) + f32(2)), GEMM, MATRIX, "Softplus Gemm"),
-        (lambda net, x: net.Sub(x, weight(1, 8)), TURNED, MATRIX, "Softplus Gemm"),
-        (lambda net, x: net.BatchNormalization(x, *norm_constants(8)), GEMM, MATRIX, "Softplus Gemm"),
-        (lambda net, x: net.Add(net.Mul(x, f32(2)), weight(8)), PRODUCT, ROWS, "Softplus MatMul Add"),
+        (lambda net, x: net.Mul(x, weight(8) + f32(2)), GEMM, MATRIX, "Atan Gemm"),
+        (lambda net, x: net.Sub(x, weight(1, 8)), TURNED, MATRIX, "Atan Gemm"),
+        (lambda net, x: net.BatchNormalization(x, *norm_constants(8)), GEMM, MATRIX, "Atan Gemm"),
+        (lambda net, x: net.Add(net.Mul(x, f32(2)), weight(8)), PRODUCT, ROWS, "Atan MatMul Add"),
     ],
     ids=[
         "Mul, Conv", "Add, Conv", "BatchNormalization, Conv", "Sub and Div, grouped", "Sub and Div, padded",
@@ -133,17 +133,17 @@ def test_a_shift_that_the_layer_cannot_take_exactly_stays(part: Part, layer: Par
 
 def test_numbers_that_others_read_stay() -> None:
     net = Net()
-    x = net.Mul(net.Softplus(net.input(*IMAGE)), f32(2))
+    x = net.Mul(net.Atan(net.input(*IMAGE)), f32(2))
     y = CONV(net, x)
-    assert kinds(net.model(y, x)) == "Softplus Mul Conv"
-    assert kinds(net.model(y, net.Tanh(x))) == "Softplus Mul Conv Tanh"
+    assert kinds(net.model(y, x)) == "Atan Mul Conv"
+    assert kinds(net.model(y, net.Tanh(x))) == "Atan Mul Conv Tanh"
 
 
 def test_a_weight_that_two_layers_share_is_changed_for_one() -> None:
     net = Net()
-    kernel, x = net.constant(weight(4, 4, 1, 1)), net.Softplus(net.input(*IMAGE))
+    kernel, x = net.constant(weight(4, 4, 1, 1)), net.Atan(net.input(*IMAGE))
     model = net.model(net.Conv(net.Mul(x, f32(3)), kernel), net.Conv(x, kernel))
-    assert kinds(model) == "Softplus Conv Conv"
+    assert kinds(model) == "Atan Conv Conv"
 
 
 # --- through a Relu ---
