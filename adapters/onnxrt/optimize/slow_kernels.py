@@ -7,6 +7,7 @@ of two computed tensors are written as Sub, Pow or Max, so that the tuning space
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto, helper
@@ -46,7 +47,7 @@ class _Formula:
         self._graph.constants[name] = value
         return name
 
-    def node(self, label: str, kind: str, *inputs: str, **attributes: object) -> str:
+    def node(self, label: str, kind: str, *inputs: str, **attributes: Any) -> str:
         """Add a node, and return the name of what it writes."""
         name = self._graph.free_name(f"{self._last.output[0]}.{label}")
         self.nodes.append(helper.make_node(kind, inputs, [name], name=f"{self._last.name}.{label}", **attributes))
