@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from quaver.errors import HistoryError
-from quaver.history.frames import MAGIC, FrameReader, Position, is_kind, unpack
+from quaver.history.frames import PICKLED, FrameReader, Layout, Position, is_kind, pack, unpack
 from quaver.history.pickle_check import MalformedRecord
 from quaver.history.records.header import SCHEMA, Header, NewerSchema, Opening, Run, to_header, to_run
 from quaver.history.records.notes import to_items, to_note
@@ -30,6 +30,7 @@ class Content:
     Attributes:
         header: the model that the trials belong to; None until it is recorded.
         schema: the schema in which the file was begun.
+        layout: the layout of the file, in which it is continued.
         places: the index of each op, by name, in the order in which trials store their choices.
         headers: how many copies of the header the file holds.
         header_frame: the offset of one copy, and its length and digest.
@@ -48,6 +49,7 @@ class Content:
 
     header: Header | None = None
     schema: int = SCHEMA
+    layout: Layout = PICKLED
     places: dict[str, int] = field(default_factory=dict)
     headers: int = 0
     header_frame: tuple[int, bytes] = (0, b"")
@@ -64,6 +66,10 @@ class Content:
     before_step: Position | None = None
     _places: dict[int, int] = field(default_factory=dict)  # number of a trial -> its index in `trials`
     _shared_notes: set[str] = field(default_factory=set)  # notes that a snapshot also holds: copied before they grow
+
+    def pack(self, record: PlainDict) -> bytes:
+        """Return the frame of a record in the layout of the file."""
+        return pack(record, self.layout)
 
     def add(self, record: PlainDict) -> None:
         """Add one record.
@@ -220,14 +226,15 @@ def read(stream: BinaryIO, path: Path, content: Content) -> None:
 
 def read_all(stream: BinaryIO, path: Path, content: Content) -> Iterator[tuple[int, MalformedRecord]]:
     """Add everything, but yield each refused frame with its number; it is skipped if the caller continues."""
-    frames = FrameReader(stream, content.position)
+    frames = FrameReader(stream, content.position, content.layout if content.position.end else None)
     content.damage, content.torn = None, False
-    wrong_start = content.position.end == 0 and frames.magic() != MAGIC
+    wrong_start = content.position.end == 0 and not frames.has_magic()
     if wrong_start and not _has_snapshot_frame(stream, frames):
         if not frames.is_unwritten():
             raise HistoryError(f"{path} is not a {FILE_NAME}: its first line is different. Give the path of a snapshot")
         content.damage, content.torn = "it ends before it begins", True
         return
+    content.layout = frames.layout
     for payload in frames:
         previous, current = content.position, frames.position
         content.position = current
@@ -235,7 +242,7 @@ def read_all(stream: BinaryIO, path: Path, content: Content) -> Iterator[tuple[i
             if content.header is None and current.gaps:
                 _find_header(stream, content)
                 if content.header is None:
-                    content.position = frames.position = Position(len(MAGIC))
+                    content.position = frames.position = Position(len(frames.layout.magic))
                     break
             if current.prefix == content.header_frame[1]:
                 content.headers += 1
@@ -256,7 +263,7 @@ def read_all(stream: BinaryIO, path: Path, content: Content) -> Iterator[tuple[i
 
 def _has_snapshot_frame(stream: BinaryIO, frames: FrameReader) -> bool:
     """Return True if a file with a damaged first line continues like a snapshot."""
-    first = next(iter(FrameReader(stream)), b"") if frames.size > len(MAGIC) else b""
+    first = next(iter(FrameReader(stream)), b"") if frames.size > len(frames.layout.magic) else b""
     return is_kind(first, "header") or is_kind(first, "run")
 
 

@@ -1,8 +1,12 @@
 """Convert bytes to frames and back: length, digest, pickle. This module knows nothing about trials.
 
-A snapshot is a magic line followed by frames. A frame is a little-endian uint32 length, the 16-byte blake2b digest of
-the payload, and the payload: a protocol 4 pickle of one dict of builtins, "kind" first. It is pickled without a memo,
-so it is a plain tree that shares no objects and cannot grow when it is read.
+A snapshot is a magic line followed by frames. A frame is a prefix, which holds the little-endian uint32 length and the
+16-byte blake2b digest of the payload, and the payload: a protocol 4 pickle of one dict of builtins, "kind" first. It is
+pickled without a memo, so it is a plain tree that shares no objects and cannot grow when it is read.
+
+The magic line and the prefixes are pickle opcodes too: each pushes a constant and pops it again. A loop of
+`pickle.load` over the file therefore yields the records. Files of schemas 1 and 2 have a plain text line and bare
+prefixes; they are read as before, and continue in their own layout when they are resumed.
 
 A frame with a wrong digest is skipped. Its length gives the start of the next frame; if no whole frame is there, the
 reader searches for the bytes with which every payload begins.
@@ -23,9 +27,53 @@ from typing import BinaryIO, NoReturn
 from quaver.history.pickle_check import MAX_PAYLOAD, MalformedRecord, check
 from quaver.types import PlainDict
 
-MAGIC = b"quaver history.snapshot\n"
+_NUMBERS = struct.Struct("<I16s")
 
-PREFIX = struct.Struct("<I16s")
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The bytes around payloads in a snapshot.
+
+    Attributes:
+        magic: the first bytes of the file.
+        before: what precedes length and digest in a prefix.
+        after: what follows them.
+    """
+
+    magic: bytes
+    before: bytes
+    after: bytes
+
+    @property
+    def prefix_size(self) -> int:
+        """The bytes of a frame before its payload."""
+        return len(self.before) + _NUMBERS.size + len(self.after)
+
+    def prefix(self, length: int, digest: bytes) -> bytes:
+        """Return the prefix of a payload of that length and digest."""
+        return self.before + _NUMBERS.pack(length, digest) + self.after
+
+    def frame(self, payload: bytes) -> bytes:
+        """Return a payload with its prefix."""
+        return self.prefix(len(payload), _digest(payload)) + payload
+
+    def numbers(self, prefix: bytes) -> tuple[int, bytes]:
+        """Return the length and the digest in a whole prefix."""
+        length, digest = _NUMBERS.unpack_from(prefix, len(self.before))
+        return int(length), bytes(digest)
+
+    def is_prefix(self, prefix: bytes) -> bool:
+        """Return True if the bytes around length and digest are those of this layout."""
+        return len(prefix) == self.prefix_size and prefix.startswith(self.before) and prefix.endswith(self.after)
+
+
+_LINE = b"quaver history.snapshot\n"
+# The layout of schemas 1 and 2.
+PLAIN = Layout(_LINE, b"", b"")
+# \x80\x04: protocol 4; \x8c and C push a text or bytes whose length is the next byte; 0 pops it.
+PICKLED = Layout(b"\x80\x04\x8c" + bytes([len(_LINE)]) + _LINE + b"0", b"\x80\x04C" + bytes([_NUMBERS.size]), b"0")
+LAYOUTS = (PICKLED, PLAIN)
+MAGIC = PICKLED.magic
 _PAYLOAD_START = re.compile(rb"\x80\x04\x95.{8}\}\(\x8c\x04kind", re.DOTALL)  # the start of every record: {"kind":
 _PAYLOAD_START_SIZE = 19
 # Bytes read at once while searching for a frame.
@@ -37,7 +85,7 @@ _MAX_WASTED_BYTES = 4 * MAX_PAYLOAD
 _MAX_GAPS = 1000
 
 
-def pack(record: PlainDict) -> bytes:
+def pack(record: PlainDict, layout: Layout = PICKLED) -> bytes:
     """Return the frame of a record, which must consist of builtins and fit the limits of `pickle_check`."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=4)
@@ -45,12 +93,7 @@ def pack(record: PlainDict) -> bytes:
     pickler.dump(record)
     payload = buffer.getvalue()
     check(payload)
-    return frame(payload)
-
-
-def frame(payload: bytes) -> bytes:
-    """Return a payload with its length and digest in front."""
-    return PREFIX.pack(len(payload), _digest(payload)) + payload
+    return layout.frame(payload)
 
 
 def unpack(payload: bytes) -> PlainDict:
@@ -84,7 +127,7 @@ class Position:
         end: where the last whole frame ends; 0 before the magic line is complete.
         count: the number of frames read so far; each damaged place counts as one.
         last: where the last whole frame begins.
-        prefix: the length and digest of that frame, which identify it.
+        prefix: the prefix of that frame, whose length and digest identify it.
         gaps: the damaged places: the number of the frame, and the number of bytes.
     """
 
@@ -98,35 +141,50 @@ class Position:
 def is_unwritten(start: bytes) -> bool:
     """Return True if these first bytes belong to a snapshot in which nothing was recorded yet.
 
-    `start` has one byte more than the magic line, if the file is that long.
+    `start` has one byte more than the longest magic line, if the file is that long.
     """
     # After a power cut, the size may be on disk without the data.
-    return MAGIC.startswith(start) or start == bytes(len(MAGIC))
+    return any(layout.magic.startswith(start) or start == bytes(len(layout.magic)) for layout in LAYOUTS)
 
 
 class FrameReader:
     """Iterate over the payloads of the whole frames of a snapshot and skip damaged bytes between them.
 
+    Args:
+        stream: the file.
+        position: where an earlier reader stopped.
+        layout: the layout that the earlier reader found.
+
     Attributes:
         size: bytes in the file when reading began; bytes that a running writer adds later are ignored.
+        layout: the layout of the file.
         position: how far it has read; it continues from where an earlier reader stopped.
         torn: True after the iteration if the remaining bytes look like one interrupted write.
     """
 
-    def __init__(self, stream: BinaryIO, position: Position | None = None) -> None:
+    def __init__(self, stream: BinaryIO, position: Position | None = None, layout: Layout | None = None) -> None:
         self._stream = stream
         self.size = stream.seek(0, os.SEEK_END)
+        self.layout = layout or self._find_layout()
         self.position = position or Position()
         self.torn = False
         self._wasted_bytes_left = _MAX_WASTED_BYTES
 
-    def magic(self) -> bytes:
-        """Return the first bytes of the file, which equal `MAGIC` in a snapshot."""
-        return self._start(len(MAGIC))
+    def has_magic(self) -> bool:
+        """Return True if the file begins like a snapshot."""
+        return self._start(len(self.layout.magic)) == self.layout.magic
 
     def is_unwritten(self) -> bool:
         """Return True if nothing was recorded in the file, not even the whole magic line."""
         return is_unwritten(self._start(len(MAGIC) + 1))
+
+    def _find_layout(self) -> Layout:
+        """Return the layout by the first bytes; if these are damaged, by whether prefixes are opcodes."""
+        start = self._start(len(MAGIC))
+        whole = [layout for layout in LAYOUTS if start.startswith(layout.magic)]
+        if whole:
+            return whole[0]
+        return PICKLED if PICKLED.before in self._start(_CHUNK) else PLAIN
 
     def _start(self, size: int) -> bytes:
         self._stream.seek(0)
@@ -138,7 +196,7 @@ class FrameReader:
         return self.size >= self.position.end and self._stream.read(len(self.position.prefix)) == self.position.prefix
 
     def __iter__(self) -> Iterator[bytes]:
-        self.position = replace(self.position, end=max(self.position.end, len(MAGIC)))
+        self.position = replace(self.position, end=max(self.position.end, len(self.layout.magic)))
         while True:
             at = self.position
             start, whole_frame = at.end, self._whole(at.end)
@@ -161,14 +219,14 @@ class FrameReader:
 
     def _whole(self, start: int) -> tuple[bytes, bytes] | None:
         """Return prefix and payload of the frame that begins at `start`; None if there is none."""
-        left = self.size - start - PREFIX.size
+        left = self.size - start - self.layout.prefix_size
         if left < 0:
             return None
         self._stream.seek(start)
-        prefix = self._stream.read(PREFIX.size)
-        if len(prefix) < PREFIX.size:
+        prefix = self._stream.read(self.layout.prefix_size)
+        if not self.layout.is_prefix(prefix):
             return None
-        length, digest = PREFIX.unpack(prefix)
+        length, digest = self.layout.numbers(prefix)
         if length > left or length > MAX_PAYLOAD or length > self._wasted_bytes_left:
             return None
         payload = self._stream.read(length)
@@ -181,9 +239,10 @@ class FrameReader:
         """Return the first whole frame after a damaged one, with its start."""
         if len(self.position.gaps) >= _MAX_GAPS:
             return start, None
-        if self.size - start >= PREFIX.size:
+        prefix_size = self.layout.prefix_size
+        if self.size - start >= prefix_size:
             self._stream.seek(start)
-            after = start + PREFIX.size + int(PREFIX.unpack(self._stream.read(PREFIX.size))[0])
+            after = start + prefix_size + self.layout.numbers(self._stream.read(prefix_size))[0]
             if after < self.size and (whole_frame := self._whole(after)) is not None:
                 return after, whole_frame
         for candidate in self._candidates(start + 1):
@@ -193,17 +252,19 @@ class FrameReader:
 
     def _candidates(self, start: int) -> Iterator[int]:
         """Yield the offsets where frames may begin, as far as one damaged frame can reach."""
-        overlap = PREFIX.size + _PAYLOAD_START_SIZE
+        prefix_size = self.layout.prefix_size
+        overlap = prefix_size + _PAYLOAD_START_SIZE
         last = min(self.size, start + MAX_PAYLOAD + 2 * overlap)
         while start + overlap <= last:
             self._stream.seek(start)
             chunk = self._stream.read(min(_CHUNK + overlap, last - start))
-            for match in _PAYLOAD_START.finditer(chunk, PREFIX.size):
-                yield start + match.start() - PREFIX.size
+            for match in _PAYLOAD_START.finditer(chunk, prefix_size):
+                yield start + match.start() - prefix_size
             start += max(1, len(chunk) - overlap + 1)
 
     def _is_torn(self) -> bool:
-        if not 0 < self.lost <= PREFIX.size + MAX_PAYLOAD:
+        prefix_size = self.layout.prefix_size
+        if not 0 < self.lost <= prefix_size + MAX_PAYLOAD:
             return False
         self._stream.seek(self.position.end)
         tail = self._stream.read(self.lost)
@@ -211,9 +272,10 @@ class FrameReader:
             return True  # after a power cut, the new size may be on disk without the data
         if len(_PAYLOAD_START.findall(tail)) > 1:
             return False  # a second frame begins here, so the length of the first one is damaged
-        if not tail[: PREFIX.size].strip(b"\0"):
-            return True  # only a later part of the data reached the disk
-        return len(tail) < PREFIX.size or PREFIX.size + int(PREFIX.unpack_from(tail)[0]) >= len(tail)
+        prefix = tail[:prefix_size]
+        if len(prefix) < prefix_size or not prefix.strip(b"\0"):
+            return True  # it was cut, or only a later part of the data reached the disk
+        return self.layout.is_prefix(prefix) and prefix_size + self.layout.numbers(prefix)[0] >= len(tail)
 
 
 class _Builtins(pickle.Unpickler):

@@ -113,7 +113,7 @@ class SnapshotReader:
             return False
         if self._content.position.gaps:  # the damage may have been repaired
             return False
-        return FrameReader(stream, self._content.position).continues()
+        return FrameReader(stream, self._content.position, self._content.layout).continues()
 
 
 class _FileStatus(NamedTuple):

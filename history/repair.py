@@ -12,7 +12,7 @@ from pathlib import Path
 from quaver.errors import HistoryError
 from quaver.history.appender import sync_folder
 from quaver.history.contents import Content, read_all
-from quaver.history.frames import MAGIC, PREFIX, pack
+from quaver.history.frames import MAGIC, pack
 from quaver.history.pickle_check import MAX_PAYLOAD
 from quaver.history.reader import locate
 from quaver.history.records.header import from_header, from_run
@@ -62,7 +62,7 @@ def check_resumable(path: Path, content: Content, tail: int) -> None:
             f"the header of {path} is damaged, and its trials have no meaning without it. Nothing was changed. "
             "Restore the file from a copy, or start again in another workspace"
         )
-    if tail > PREFIX.size + MAX_PAYLOAD:
+    if tail > content.layout.prefix_size + MAX_PAYLOAD:
         raise HistoryError(
             f"{path} ends in {tail:,} bytes that no run wrote. Nothing was changed. `quaver history {path} --repair` "
             "writes every whole record to a new file"

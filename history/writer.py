@@ -16,7 +16,7 @@ from typing import Self
 from quaver.errors import HistoryError
 from quaver.history.appender import Appender, keep_copy, open_file, sync_folder
 from quaver.history.contents import Content, read
-from quaver.history.frames import MAGIC, PREFIX, is_unwritten, pack
+from quaver.history.frames import MAGIC, PICKLED, is_unwritten
 from quaver.history.lock import Lock, lock
 from quaver.history.pickle_check import MalformedRecord
 from quaver.history.reader import locate
@@ -154,10 +154,10 @@ class History:
         with self._recording("the header"):
             record = from_header(header)
             recorded_header = to_header(record)
-            data = pack(record)
+            data = self._content.pack(record)
             start = self._write(data, "the header")
         self._content.add_header(recorded_header)
-        self._content.headers, self._content.header_frame = 1, (start, data[: PREFIX.size])
+        self._content.headers, self._content.header_frame = 1, (start, data[: self._content.layout.prefix_size])
 
     def start_run(self, settings: PlainMapping, versions: Mapping[str, str], started: str | None = None) -> Run:
         """Record that a `fit` begins, new or resumed; the following trials belong to it.
@@ -175,9 +175,9 @@ class History:
             now = started or datetime.now(UTC).isoformat(timespec="seconds")
             record = from_run(Run(len(self._content.runs) + 1, now, dict(settings), dict(versions)))
             run = to_run(record)
-            self._write(pack(record), what)
+            self._write(self._content.pack(record), what)
             self._content.add_run(run)
-            self._write(self._second_header() + pack(record), "the second header")
+            self._write(self._second_header() + self._content.pack(record), "the second header")
             self._content.headers += 1
         return run
 
@@ -189,7 +189,7 @@ class History:
             record = from_trial(trial, self._content.places)
             checked = to_trial(record, self._content.places, SCHEMA)
             self._content.check_trial(trial.number)
-            self._write(pack(record), what)
+            self._write(self._content.pack(record), what)
         self._content.add_trial(replace(checked, config=trial.config))
         if trial.number > 0:
             self._numbers[trial.config] = trial.number
@@ -222,7 +222,7 @@ class History:
         with self._recording(what):
             self._need_header()
             record = from_begun(number, fingerprint)
-            data = pack(record)
+            data = self._content.pack(record)
             # No sync: written data survives the end of the process. A power cut may lose it, but that is not a crash.
             start = self._write(data, what, sync=False)
         self._content.begun.begin(*to_begun(record))
@@ -238,7 +238,7 @@ class History:
             self._appender.cut(start)
         else:
             with self._recording(what):
-                self._write(pack(from_dropped(number)), what)
+                self._write(self._content.pack(from_dropped(number)), what)
         self._content.begun.end(number)
 
     def crashes(self, config: QuantConfig) -> int:
@@ -253,7 +253,7 @@ class History:
             record = from_measured(number, figures)
             _, checked = to_measured(record)
             self._content.check_measured(number, checked)
-            self._write(pack(record), what)
+            self._write(self._content.pack(record), what)
         self._content.add_measured(number, checked)
         return self._content.trial(number)
 
@@ -264,7 +264,7 @@ class History:
             self._need_header()
             record = from_note(name, data)
             _, copy = to_note(record)
-            self._write(pack(record), what)
+            self._write(self._content.pack(record), what)
         self._content.add_note(name, copy)
 
     def extend_note(self, name: str, items: PlainMapping) -> None:
@@ -275,7 +275,7 @@ class History:
             record = from_items(name, items)
             _, copy = to_items(record)
             self._content.check_items(name)
-            self._write(pack(record), what)
+            self._write(self._content.pack(record), what)
         self._content.add_items(name, copy)
 
     def find(self, config: QuantConfig) -> Trial | None:
@@ -326,9 +326,9 @@ class History:
         """Return the header's frame as stored in the file; empty if the file holds it twice already."""
         if self._content.headers != 1:
             return b""
-        start, prefix = self._content.header_frame
+        (start, prefix), layout = self._content.header_frame, self._content.layout
         try:
-            return self._appender.read(start, PREFIX.size + int(PREFIX.unpack(prefix)[0]))
+            return self._appender.read(start, layout.prefix_size + layout.numbers(prefix)[0])
         except OSError as error:
             raise HistoryError(f"{self.path} cannot be read: {error.strerror}. Check its disk") from error
 
@@ -355,7 +355,7 @@ class History:
         self.path, self._file, self._lock = file_path, file, lock_held
         self._appender = Appender(file, file_path, end)
         self._begun_records.clear()
-        self._content.headers = 2
+        self._content.headers, self._content.layout = 2, PICKLED
 
     def _need_header(self) -> None:
         if self.header is None:
@@ -369,7 +369,7 @@ class History:
             raise HistoryError(f"{what} cannot be recorded in {self.path}: {error}") from error
 
     def _restart(self) -> None:
-        self._appender.end = 0
+        self._appender.end, self._content.layout = 0, PICKLED
         self._appender.write(MAGIC, "the first line")
 
     def _repair(self) -> None:

@@ -62,7 +62,8 @@ def to_run(record: PlainDict) -> Run:
 # 1: the header holds settings and versions, trials hold loss and verdict, and a note is written as a whole.
 # 2: separate records for runs, figures measured later, and items added to a note. Later versions of quaver also record
 #    trials that are begun, and write header and runs twice.
-SCHEMA = 2
+# 3: records as in schema 2, in a file that `pickle.load` reads record by record.
+SCHEMA = 3
 # Judgement: choices of all ops in one header. A file of one byte per choice must not fill the memory.
 MAX_CHOICES = 1_000_000
 # Judgement: repairs that one op may offer; adapters offer fewer than ten.
@@ -111,7 +112,7 @@ class Opening(NamedTuple):
 
     Attributes:
         header: what the trials belong to.
-        schema: the schema in which the file was begun. A resumed file continues in the newest schema.
+        schema: the schema in which the file was begun. A resumed file continues with records of the newest schema.
         run: the first run, if this schema has it in the header.
     """
 

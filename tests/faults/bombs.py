@@ -23,7 +23,7 @@ from quaver.api.config.resolve import make_config
 from quaver.command.main import main
 from quaver.errors import QuaverError
 from quaver.history import History, SnapshotReader, read_snapshot, repair
-from quaver.history.frames import MAGIC, frame
+from quaver.history.frames import MAGIC, PICKLED
 from quaver.history.records.header import Run, from_header, from_run
 from quaver.history.records.trials import from_trial
 
@@ -34,7 +34,7 @@ PRIME = sys.hash_info.modulus
 
 def opcodes(data: bytes) -> bytes:
     """A snapshot whose only frame is this pickle."""
-    return MAGIC + frame(b"\x80\x04" + data)
+    return MAGIC + PICKLED.frame(b"\x80\x04" + data)
 
 
 def after_header(*records: dict[str, Any]) -> bytes:
@@ -74,14 +74,14 @@ def hidden() -> bytes:
 
 def candidates() -> bytes:
     """After a damaged frame, a hundred thousand places that look like the beginning of one of 60 MB."""
-    one = struct.pack("<I16s", 60 * 2**20, b"") + b"\x80\x04\x95" + bytes(8) + b"}(\x8c\x04kind"
+    one = PICKLED.prefix(60 * 2**20, b"") + b"\x80\x04\x95" + bytes(8) + b"}(\x8c\x04kind"
     return MAGIC + forged(HEADER) + b"damaged" + one * 100_000
 
 
 def alternating() -> bytes:
     """Damaged and whole frames, alternating; each damaged frame claims everything that follows."""
     note = forged({"kind": "note", "name": "n", "data": 1})
-    one = struct.pack("<I16s", 2**20, b"") + note
+    one = PICKLED.prefix(2**20, b"") + note
     return MAGIC + forged(HEADER) + one * 20_000
 
 
@@ -127,9 +127,9 @@ SNAPSHOTS: dict[str, Callable[[], bytes]] = {
     "a pickled frame of an exabyte": lambda: opcodes(b"\x95" + (2**60).to_bytes(8, "little") + b"N."),
     "a global": lambda: opcodes(b"cos\nsystem\n."),
     "a stack global": lambda: opcodes(b"\x8c\x02os\x8c\x06system\x93."),
-    "an instance": lambda: MAGIC + frame(b"(S'true'\nios\nsystem\n."),
+    "an instance": lambda: MAGIC + PICKLED.frame(b"(S'true'\nios\nsystem\n."),
     "a persistent id": lambda: opcodes(b"NQ."),
-    "a frame that claims four gigabytes": lambda: MAGIC + forged(HEADER) + struct.pack("<I16s", 2**32 - 1, b"") + b"x",
+    "a frame that claims four gigabytes": lambda: MAGIC + forged(HEADER) + PICKLED.prefix(2**32 - 1, b"") + b"x",
     "a hundred thousand places that look like frames": candidates,
     "damaged frames that claim all that follows": alternating,
     "a million choices of one op": lambda: MAGIC + forged({**HEADER, "ops": [("a", "b", (), bytes(30 * 2**20))]}),
@@ -152,7 +152,7 @@ SPARSE: dict[str, tuple[Callable[[], bytes], int]] = {
     "four gigabytes of nothing": (lambda: MAGIC + forged(HEADER), 2**32),
     "a terabyte of nothing": (lambda: MAGIC + forged(HEADER), 2**40),
     "a frame of four gigabytes that are not there": (
-        lambda: MAGIC + forged(HEADER) + struct.pack("<I16s", 2**32 - 50, b"x"),
+        lambda: MAGIC + forged(HEADER) + PICKLED.prefix(2**32 - 50, b"x"),
         2**32 + 10**4,
     ),
     "nothing but holes": (lambda: b"", 2**33),

@@ -2,7 +2,8 @@
 
 Each was made once, with the version that wrote that schema, and is never made again: schema 1 with 0.1.0 (commit
 3a61d93). In an empty folder, `python history_digits.py tests/data/digits_resnet.onnx` with both paths in full makes
-`run/history.snapshot`.
+`run/history.snapshot`. Schema 3 has the records of schema 2 in another layout: `quaver history --repair` made it of
+that file.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quaver.history import Header, History, Run
-from quaver.history.frames import MAGIC, FrameReader, frame
+from quaver.history.frames import PICKLED, FrameReader
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.scores import Samples
 from quaver.trial import Trial, TrialState
@@ -128,7 +128,7 @@ def frame_bounds(path: Path) -> list[int]:
     """Where each frame of a whole snapshot begins, and where the last one ends."""
     with path.open("rb") as stream:
         reader = FrameReader(stream)
-        return [len(MAGIC), *(reader.position.end for _ in reader)]
+        return [len(reader.layout.magic), *(reader.position.end for _ in reader)]
 
 
 def payloads(path: Path) -> list[bytes]:
@@ -143,7 +143,7 @@ def forged(record: Any) -> bytes:
     pickler = pickle.Pickler(buffer, 4)
     pickler.fast = True
     pickler.dump(record)
-    return frame(buffer.getvalue())
+    return PICKLED.frame(buffer.getvalue())
 
 
 def next_number(history: History) -> int:

@@ -8,7 +8,6 @@ import logging
 import random
 import resource
 import signal
-import struct
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ from mutation import forged, mutated, use
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, read_snapshot, repair
 from quaver.history.contents import Content, read
-from quaver.history.frames import MAGIC, frame
+from quaver.history.frames import MAGIC, PICKLED
 
 DATA = Path(__file__).parent / "data"
 
@@ -79,7 +78,7 @@ def test_a_last_frame_without_data_on_disk_counts_as_torn(tmp_path: Path) -> Non
     assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
 
 
-OFFSETS = {"length": 0, "length high": 3, "digest": 4, "end of digest": 19, "start": 20, "inside": 50}
+OFFSETS = {"opcodes": 1, "length": 4, "length high": 7, "digest": 8, "end of digest": 23, "start": 25, "inside": 55}
 
 
 @pytest.mark.parametrize("place", OFFSETS)
@@ -183,7 +182,7 @@ def test_resuming_a_file_with_one_header_adds_the_second(tmp_path: Path) -> None
 
 def test_a_repair_skips_and_reports_a_refused_frame(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
-    path.write_bytes(record_sample(path) + frame(b"\x80\x04cos\nsystem\n.") + b"rubbish")
+    path.write_bytes(record_sample(path) + PICKLED.frame(b"\x80\x04cos\nsystem\n.") + b"rubbish")
     with pytest.raises(HistoryError, match="frame 19 is refused"):
         read_snapshot(path)
     for end in ("", ".1"):
@@ -226,7 +225,7 @@ def test_a_run_killed_while_writing_its_header_can_start_again(tmp_path: Path) -
 
 def test_a_frame_that_claims_four_gigabytes_costs_no_memory(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
-    path.write_bytes(record_sample(path) + struct.pack("<I", 0xFFFFFFFF) + b"x" * 100)
+    path.write_bytes(record_sample(path) + PICKLED.prefix(0xFFFFFFFF, b"") + b"x" * 100)
     with memory_limit(256):
         assert read_snapshot(path).trials == TRIALS
 
@@ -286,7 +285,7 @@ def test_random_damage_gives_the_whole_records_or_a_clear_error(tmp_path: Path) 
     assert counts[3] + counts[4] > 4000
 
 
-@pytest.mark.parametrize("schema", [1, 2])
+@pytest.mark.parametrize("schema", [1, 2, 3])
 def test_forged_files_with_valid_checksums_give_a_snapshot_or_a_clear_error(tmp_path: Path, schema: int) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes((DATA / f"schema{schema}.snapshot").read_bytes())

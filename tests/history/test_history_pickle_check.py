@@ -14,7 +14,7 @@ from history_samples import BASELINE, OPS, a_header, forged, payloads, record_sa
 
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, read_snapshot
-from quaver.history.frames import MAGIC, frame, pack
+from quaver.history.frames import MAGIC, PICKLED, pack
 from quaver.history.records.header import from_header
 from quaver.history.records.trials import from_trial
 
@@ -41,13 +41,15 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(
     whole = record_sample(path)
     command = Command(f"touch {witness}")
     if place == "instead of the header":
-        path.write_bytes(MAGIC + frame(pickle.dumps(command, protocol)))
+        path.write_bytes(MAGIC + PICKLED.frame(pickle.dumps(command, protocol)))
     elif place == "header":
-        path.write_bytes(MAGIC + frame(pickle.dumps({**from_header(a_header()), "calibration": command}, protocol)))
+        path.write_bytes(
+            MAGIC + PICKLED.frame(pickle.dumps({**from_header(a_header()), "calibration": command}, protocol))
+        )
     else:
         inside = {"run": "settings", "measured": "figures", "note": "data", "items": "items"}[place]
         record = {"kind": place, "name": "n", "number": 3, inside: {"seed": command}}
-        path.write_bytes(whole + frame(pickle.dumps(record, protocol)))
+        path.write_bytes(whole + PICKLED.frame(pickle.dumps(record, protocol)))
     before = path.read_bytes()
     for opens in (read_snapshot, History.resume):
         with pytest.raises(HistoryError, match=r"frame \d+ is refused.*Do not trust") as caught:
@@ -115,7 +117,7 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_pickle_bomb_is_refused_without_time_or_memory(tmp_path: Path, name: str) -> None:
     path = tmp_path / FILE_NAME
-    path.write_bytes(MAGIC + frame(BOMBS[name]))
+    path.write_bytes(MAGIC + PICKLED.frame(BOMBS[name]))
     tracemalloc.start()
     started = time.perf_counter()
     try:
@@ -193,7 +195,7 @@ OP = ("/a", "Conv", ("/a",), b"\0")
         (old_header_with(settings=[]), "'settings' of the header must be dict, not list"),
         (old_header_with(settings={b"a": 1}), "frame 1 .*keys are not of type str"),
         (header_with(calibration={"x": 2**2000}), "frame 1 .*an int of 2008 bits, more than 1024"),
-        ([frame(header_with()[0][20:] + b"N.")], "more or less than one value"),
+        ([PICKLED.frame(header_with()[0][PICKLED.prefix_size :] + b"N.")], "more or less than one value"),
         (header_with(kind="trial"), "a header must come first"),
         (
             [*header_with(), *header_with(adapter="other")],
@@ -270,9 +272,9 @@ def test_a_wrong_field_is_named_with_its_frame(tmp_path: Path, frames: list[byte
 
 def test_a_newer_schema_is_refused_with_advice_to_upgrade(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
-    path.write_bytes(MAGIC + pack({"kind": "header", "schema": 3, "something": "else"}))
+    path.write_bytes(MAGIC + pack({"kind": "header", "schema": 4, "something": "else"}))
     for opens in (read_snapshot, History.resume):
-        with pytest.raises(HistoryError, match=r"newer quaver: it has schema 3, .* Upgrade quaver") as caught:
+        with pytest.raises(HistoryError, match=r"newer quaver: it has schema 4, .* Upgrade quaver") as caught:
             opens(path)
         assert str(path) in str(caught.value)
 

@@ -23,7 +23,7 @@ from history_samples import (
 
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, SnapshotReader, read_snapshot
-from quaver.history.frames import MAGIC, frame, pack
+from quaver.history.frames import MAGIC, PICKLED, pack
 
 
 def test_a_poll_returns_appended_records(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_invalid_frame_is_refused_at_every_poll(tmp_path: Path) -> None:
             reader.poll()
     path.write_bytes(whole)
     assert reader.poll() == read_snapshot(path)
-    path.write_bytes(whole + frame(b"\x80\x04cos\nsystem\n."))
+    path.write_bytes(whole + PICKLED.frame(b"\x80\x04cos\nsystem\n."))
     with pytest.raises(HistoryError, match="frame 19 is refused"):
         reader.poll()
 

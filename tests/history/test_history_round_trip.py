@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 
 from quaver.errors import HistoryError
 from quaver.history import FILE_NAME, History, read_snapshot
-from quaver.history.frames import pack, unpack
+from quaver.history.frames import PICKLED, pack, unpack
 from quaver.history.records.fields import plain
 from quaver.history.records.notes import from_items, from_note, to_items, to_note
 from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
@@ -305,9 +305,9 @@ _plain = st.recursive(
 @given(_plain)
 def test_any_plain_data_survives(data: Any) -> None:
     frame = pack(from_note("x", plain(data, "data")))
-    name, read = to_note(unpack(frame[20:]))
+    name, read = to_note(unpack(frame[PICKLED.prefix_size :]))
     assert (name, repr(read)) == ("x", repr(data))
-    name, items = to_items(unpack(pack(from_items("x", {"y": data}))[20:]))
+    name, items = to_items(unpack(pack(from_items("x", {"y": data}))[PICKLED.prefix_size :]))
     assert (name, repr(items)) == ("x", repr({"y": data}))
 
 

@@ -59,11 +59,11 @@ def test_schema_1_stays_readable() -> None:
     assert snapshot.notes == {"probe": NOTE}
 
 
-@pytest.mark.parametrize("name", ["schema2", "schema2-twice"])
-def test_schema_2_stays_readable(name: str) -> None:
-    """Both were written once, and are never written again, by `history_samples.record_sample`.
+@pytest.mark.parametrize("name", ["schema2", "schema2-twice", "schema3"])
+def test_schemas_2_and_3_stay_readable(name: str) -> None:
+    """Each was written once, and is never written again, by `history_samples.record_sample`.
 
-    The second holds header and runs twice, and trials that are begun.
+    The second and third hold header and runs twice, and trials that are begun.
     """
     snapshot = read_snapshot(DATA / f"{name}.snapshot")
     assert snapshot.damage is None
@@ -71,8 +71,8 @@ def test_schema_2_stays_readable(name: str) -> None:
     assert (snapshot.baseline, snapshot.trials) == (BASELINE, TRIALS)
 
 
-def test_schema_2_is_written_byte_for_byte(tmp_path: Path) -> None:
-    assert record_sample(tmp_path / FILE_NAME) == (DATA / "schema2-twice.snapshot").read_bytes()
+def test_schema_3_is_written_byte_for_byte(tmp_path: Path) -> None:
+    assert record_sample(tmp_path / FILE_NAME) == (DATA / "schema3.snapshot").read_bytes()
 
 
 def test_the_worker_of_a_trial_is_recorded(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from torn import without_the_end_of_the_last_trial
 import quaver
 from quaver import HistoryError, ModelError, StopReason, TuneResult
 from quaver.history import History
-from quaver.history.frames import MAGIC, frame
+from quaver.history.frames import MAGIC, PICKLED
 
 MODEL = chain()
 
@@ -177,7 +177,7 @@ def test_a_hostile_file_is_refused_and_not_executed(result: TuneResult, tmp_path
     assert proof.exists()  # so it would work
     proof.unlink()
     whole = result.history_path.read_bytes()
-    for content in (payload, MAGIC + frame(payload), whole + frame(payload)):
+    for content in (payload, MAGIC + PICKLED.frame(payload), whole + PICKLED.frame(payload)):
         path = tmp_path / "history.snapshot"
         path.write_bytes(content)
         with pytest.raises(HistoryError, match=r"its first line is different|is refused"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from quaver.history import Run, Snapshot
-from quaver.history.frames import MAGIC, frame
+from quaver.history.frames import MAGIC, PICKLED
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
@@ -42,7 +42,7 @@ def forged(rng: random.Random, payloads: list[bytes]) -> bytes:
         rng.shuffle(made)
     if rng.random() < 0.1:
         made.insert(rng.randrange(len(made)), rng.choice(made))
-    return MAGIC + b"".join(map(frame, made))
+    return MAGIC + b"".join(map(PICKLED.frame, made))
 
 
 def use(snapshot: Snapshot) -> None:

@@ -59,7 +59,7 @@ class _Unconvertible(Exception):
 def convert(model: ModelLike, signature: str | None = None) -> Converted:
     """Convert a model in any form except .tflite."""
     function = function_of(model, signature)
-    with _without_converter_warnings():
+    with without_converter_warnings():
         try:
             return _convert(function)
         except _Unconvertible as error:
@@ -131,7 +131,7 @@ def _source_runner(function: Function, names: Mapping[str, str]) -> SourceRunner
 
 
 @contextlib.contextmanager
-def _without_converter_warnings() -> Iterator[None]:
+def without_converter_warnings() -> Iterator[None]:
     """Suppress the converter's deprecation warnings."""
     logger = logging.getLogger("absl")
     level = logger.level
