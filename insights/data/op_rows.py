@@ -146,7 +146,8 @@ def ops_kept_by_rules(data: RunData) -> frozenset[str]:
 
 def measured_sensitivity(data: RunData) -> dict[str, float]:
     """Return the sensitivity of each op that was measured alone; the worst of several measurements."""
-    noted = _numbers(data.snapshot.notes.get("probe.sensitivity"))
+    notes = data.snapshot.notes
+    noted = _numbers(notes.get("probe.sensitivity.parts")) or _numbers(notes.get("probe.sensitivity"))  # older versions
     worst: dict[str, float] = {}
     if not noted:
         return worst

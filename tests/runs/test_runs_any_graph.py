@@ -114,5 +114,5 @@ def test_texts_and_maps_among_the_outputs_are_left_out_of_the_error(numbers: boo
 
     result = quaver.fit(net, calib_dataloader=ROWS, eval_func=score, threads=1, workspace=tmp_path / "w")
     assert result.met and result.best is not None and result.best.config.quantized_ops
-    notes = quaver.read_snapshot(result.history_path).notes["probe.output_error"]
+    notes = quaver.read_snapshot(result.history_path).notes["probe.output_error.parts"]
     assert all(0 < error < 0.1 for error in notes.values())

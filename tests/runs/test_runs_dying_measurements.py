@@ -108,7 +108,7 @@ def test_with_workers_a_configuration_that_kills_two_of_them_counts_as_infinitel
     assert code == 0, errors
     result = check_good(told)
     notes = quaver.read_snapshot(folder).notes
-    assert float("inf") in notes["probe.output_error"].values()
+    assert float("inf") in notes["probe.output_error.parts"].values()
     assert list(notes["probe.died"].values()) == result["skipped"] and set(deaths(folder)) == {"rebuild"}
     assert FATAL in "".join(notes["probe.fatal_ops"])
 

@@ -44,6 +44,9 @@ from quaver.types import Feed, PlainMapping
 NOTE_SECONDS = 10.0
 # Single ops are compared on the first few probe samples; whole configurations differ less, so on all. Judgement.
 FEW_SAMPLES = 16
+# The end of the names of notes with errors at the outputs. It changes with their definition: errors of an older version,
+# whose notes have no such end, must not be compared with new ones.
+OUTPUT_METRIC = "parts"
 
 
 class OutOfTime(Exception):
@@ -358,7 +361,7 @@ class AdapterProbe(Probe):
         feeds: Callable[[], int],
     ) -> Mapping[str, float]:
         """Return the error of each configuration at the outputs, from the history if it was measured before."""
-        note = f"probe.{name}" if self.has_samples else f"probe.{name}.weights"
+        note = f"probe.{name}.{OUTPUT_METRIC if self.has_samples else 'weights'}"
         recorded: Mapping[str, float] = self._history.notes.get(note, {})
         missing = [(key, config) for key, config in configs if key not in recorded]
         unrecorded: dict[str, float] = {}

@@ -92,7 +92,7 @@ def test_what_was_measured_before_an_error_is_kept(history: History, monkeypatch
     monkeypatch.setattr(AdapterProbe, "_error", stops)
     with pytest.raises(KeyboardInterrupt):
         probe_of(history).sensitivity()
-    assert list(read_snapshot(history.path).notes["probe.sensitivity"].values()) == measured
+    assert list(read_snapshot(history.path).notes["probe.sensitivity.parts"].values()) == measured
     monkeypatch.undo()
     assert len(probe_of(history).sensitivity()) == 12
     assert [len(record) for record in items(history)] == [5, 7]
@@ -178,3 +178,13 @@ def test_a_configuration_that_died_in_a_measurement_is_a_failed_trial_without_a_
     fatal = [trial for trial in done.trials if trial.config["op3"].quantized]
     assert fatal and all("ended 2 times while this configuration was run on samples" in str(t.error) for t in fatal)
     assert not any(config is not None and config["op3"].quantized for config in done.evaluated)
+
+
+def test_errors_of_another_definition_are_not_mixed_with_new_ones(history: History) -> None:
+    """Versions up to 0.2 noted squared error over squared signal of whole outputs, under names without an end."""
+    config = SPACE.default_config()
+    history.extend_note("probe.output_error", {config.fingerprint: 123.0})
+    history.extend_note("probe.sensitivity", {f"{name} {config[name]}": 123.0 for name in MODEL.damage})
+    probe = probe_of(history)
+    assert probe.output_error(config) < 100 and max(probe.sensitivity().values()) < 100
+    assert history.notes["probe.output_error"] == {config.fingerprint: 123.0}

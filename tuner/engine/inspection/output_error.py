@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters import Adapter
+from quaver.adapters.data import count_samples
+from quaver.engine.inspection.output_metric import OutputMetric, PartError
 from quaver.ops import QuantConfig
-from quaver.types import Feed
+from quaver.types import Array, Feed
 
 Outputs: TypeAlias = list[NDArray[np.float64]]
 """The numeric outputs of one feed."""
@@ -18,6 +20,8 @@ Outputs: TypeAlias = list[NDArray[np.float64]]
 
 class OutputErrors:
     """Computes errors at the outputs on a few feeds; the outputs of the float model are computed once.
+
+    `output_metric` says what the error is.
 
     Args:
         adapter: builds the models.
@@ -27,29 +31,45 @@ class OutputErrors:
 
     def __init__(self, adapter: Adapter, last: str, feeds: Sequence[Feed]) -> None:
         self._adapter, self._last, self._feeds = adapter, last, feeds
-        self._reference: list[Outputs] | None = None
+        self._metric: OutputMetric | None = None
+
+    @property
+    def metric(self) -> OutputMetric:
+        """Return the metric, for which the float model runs once on all feeds."""
+        if self._metric is None:
+            self._metric = OutputMetric(
+                self.outputs(None, len(self._feeds)), [count_samples(feed) for feed in self._feeds]
+            )
+        return self._metric
 
     def error(self, config: QuantConfig, count: int) -> float:
-        """Return the relative error on the first `count` feeds."""
-        if self._reference is None:
-            self._reference = self._run(None, len(self._feeds))
-        return relative_error(self._reference[:count], self._run(config, count))
+        """Return the error of a configuration on the first `count` feeds."""
+        return self.metric.error(self.outputs(config, count))
 
-    def _run(self, config: QuantConfig | None, count: int) -> list[Outputs]:
+    def by_slice(self, config: QuantConfig, count: int) -> tuple[PartError, ...]:
+        """Return the error of each part of the outputs on the first `count` feeds."""
+        return self.metric.by_slice(self.outputs(config, count))
+
+    def outputs(self, config: QuantConfig | None, count: int) -> list[list[Array]]:
         """Return the outputs of a configuration on the first `count` feeds; those of its last op if none is numeric."""
         model = self._adapter.assemble(config)
-        results = [as_outputs(model.run(feed)) for feed in self._feeds[:count]]
+        results = [numeric_outputs(model.run(feed)) for feed in self._feeds[:count]]
         model.close()
         if all(results):
             return results
         record = self._adapter.record_outputs(config, [self._last])
-        return [as_outputs(record(feed)[self._last]) for feed in self._feeds[:count]]
+        return [numeric_outputs(record(feed)[self._last]) for feed in self._feeds[:count]]
+
+
+def numeric_outputs(result: object) -> list[Array]:
+    """Return the numeric outputs of a model; texts, maps and sequences are left out."""
+    arrays = [np.asarray(part) for part in (result if isinstance(result, list) else [result]) if is_array(part)]
+    return [array for array in arrays if array.dtype.kind in "fiub"]
 
 
 def as_outputs(result: object) -> Outputs:
-    """Return the numeric outputs of a model as float arrays; texts, maps and sequences are left out."""
-    arrays = [np.asarray(part) for part in (result if isinstance(result, list) else [result]) if is_array(part)]
-    return [array.astype(np.float64) for array in arrays if array.dtype.kind in "fiub"]
+    """Return the numeric outputs of a model as float arrays."""
+    return [array.astype(np.float64) for array in numeric_outputs(result)]
 
 
 def is_array(part: object) -> bool:
