@@ -22,6 +22,7 @@ from quaver.engine.measurements import (
     LOCAL_ERRORS,
     OP_SECONDS,
     OUTPUT_ERROR,
+    OUTPUT_METRIC,
     OUTPUTS,
     SPEED,
     TIME_MODEL,
@@ -44,9 +45,6 @@ from quaver.types import Feed, PlainMapping
 NOTE_SECONDS = 10.0
 # Single ops are compared on the first few probe samples; whole configurations differ less, so on all. Judgement.
 FEW_SAMPLES = 16
-# The end of the names of notes with errors at the outputs. It changes with their definition: errors of an older version,
-# whose notes have no such end, must not be compared with new ones.
-OUTPUT_METRIC = "parts"
 
 
 class OutOfTime(Exception):
