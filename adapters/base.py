@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -194,7 +195,8 @@ class Adapter(ABC):
 
     def keep_probe_samples(self, data: CalibrationData) -> None:
         """Take the probe samples from `data` without calibrating, for a resumed run."""
-        for _ in self._keep_samples(data, MAX_PROBE_SAMPLES, lambda feed: self.calibrator().takes_single_samples(feed)):
+        calibrator = functools.cache(self.calibrator)
+        for _ in self._keep_samples(data, MAX_PROBE_SAMPLES, lambda feed: calibrator().takes_single_samples(feed)):
             pass
         self._on_probe_samples()
 

@@ -67,6 +67,7 @@ class Comparison:
         made_up: True if the inputs were made up, because there was no calibration data.
         left_out: rewrites that would have changed the result of this model and are not applied.
         obstacle: why nothing was compared; empty if it was.
+        when_optimized: what the runtime's own optimizations change in the float model as it runs; empty if nothing.
     """
 
     difference: float = 0.0
@@ -75,6 +76,7 @@ class Comparison:
     made_up: bool = False
     left_out: tuple[str, ...] = ()
     obstacle: str = ""
+    when_optimized: str = ""
 
     def to_dict(self) -> PlainDict:
         """Return the comparison as builtins, for a history."""
@@ -83,17 +85,19 @@ class Comparison:
     @classmethod
     def from_dict(cls, record: Any) -> Comparison | None:
         """Return the comparison that a history recorded; None if it recorded none that makes sense."""
+        if isinstance(record, Mapping):
+            record = {"when_optimized": "", **record}  # earlier histories do not have it
         if not isinstance(record, Mapping) or {field.name for field in fields(cls)} != set(record):
             return None
         difference, batches, left_out = record["difference"], record["batches"], record["left_out"]
-        texts = [record["output"], record["obstacle"]]
+        texts = [record["output"], record["obstacle"], record["when_optimized"]]
         if not isinstance(difference, float) or not difference >= 0 or not isinstance(record["made_up"], bool):
             return None
         if not isinstance(batches, list | tuple) or not all(type(size) is int for size in batches):
             return None
         if not isinstance(left_out, list | tuple) or not all(isinstance(text, str) for text in [*texts, *left_out]):
             return None
-        return cls(difference, texts[0], tuple(batches), record["made_up"], tuple(left_out), texts[1])
+        return cls(difference, texts[0], tuple(batches), record["made_up"], tuple(left_out), *texts[1:])
 
     def __str__(self) -> str:
         if self.obstacle:
@@ -105,7 +109,7 @@ class Comparison:
             f"the float model equals the model as given: largest difference {self.difference:.1e}{where} on {inputs}"
         )
         skipped = f"; left out, because they change it: {', '.join(self.left_out)}" if self.left_out else ""
-        return f"{statement}, batch {sizes}{skipped}"
+        return f"{statement}, batch {sizes}{skipped}" + (f". But {self.when_optimized}" if self.when_optimized else "")
 
 
 def comparison_feeds(feeds: Sequence[Feed], inputs: Sequence[InputSpec]) -> list[Feed]:
@@ -238,6 +242,40 @@ def _run_and_compare(
                 continue
         if difference.error >= worst.error:
             worst = difference
+    return worst
+
+
+def compare_optimized(
+    feeds: Sequence[Feed], unmodified: Runner, optimized: Runner, names: Sequence[str], tolerance: float
+) -> Difference:
+    """Return the largest difference that a runtime's own optimizations make, beyond rounding.
+
+    Integers and booleans count by type and shape alone: rounding may decide each of them.
+
+    Args:
+        feeds: what to run both on.
+        unmodified: runs the model as the user gave it, without optimizations.
+        optimized: runs a model with the optimizations that it runs with outside of comparisons.
+        names: of the outputs that both return.
+        tolerance: relative difference of values that other kernels explain.
+    """
+    worst = Difference()
+    for feed in feeds:
+        try:
+            expected = unmodified(feed)
+        except Exception as error:
+            log.debug("the model as given does not take a batch of %d: %s", count_samples(feed), error)
+            continue
+        try:
+            actual = optimized(feed)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0][:200]
+            return Difference(math.inf, "", f"it does not run on a batch of {count_samples(feed)}: {reason}")
+        for name, first, second in zip(names, expected, actual, strict=True):
+            difference = compare_values(name, first, second)
+            same_form = np.shape(first) == np.shape(second) and np.asarray(first).dtype == np.asarray(second).dtype
+            if difference.error > max(worst.error, tolerance) and not (same_form and np.asarray(first).dtype.kind in "iub"):
+                worst = difference
     return worst
 
 

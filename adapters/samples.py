@@ -49,12 +49,12 @@ def split_samples(
     Args:
         stream: feeds of any size.
         inputs: inputs of the model.
-        takes_single_samples: returns True if the model takes single samples. It is asked once, with the first feed
-            that holds several.
+        takes_single_samples: returns True if the model takes the samples of a feed one by one. It is asked for each
+            feed that holds several, until it returns False.
     """
-    can_cut: bool | None = None if has_open_batch(inputs) else False
+    can_cut = has_open_batch(inputs)
     for feed in stream:
-        if can_cut is None and count_samples(feed) > 1:
+        if can_cut and count_samples(feed) > 1:
             can_cut = takes_single_samples(feed)
         if can_cut and count_samples(feed) > 1:
             yield from split(feed, 1)

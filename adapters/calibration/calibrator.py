@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from quaver.adapters.calibration.channel_statistics import ACCUMULATORS, Accumulator, Statistic, to_records
 from quaver.adapters.calibration.ranges import MAX_UNCOUNTED, MAX_UNCOUNTED_TOTAL, TensorStatistics
-from quaver.adapters.data import InputSpec, count_samples, has_open_batch, head
+from quaver.adapters.data import InputSpec, count_samples, has_open_batch, head, split
 from quaver.adapters.samples import MAX_RUN_SAMPLES, Batching, join, join_runs
 from quaver.errors import CalibrationError
 from quaver.types import Feed, PlainDict
@@ -43,7 +43,13 @@ def no_progress(done: int, total: int | None) -> None:
 
 
 class StreamingCalibrator(ABC):
-    """Collects the ranges of `tensors` and the channel `statistics` batch by batch."""
+    """Collects the ranges of `tensors` and the channel `statistics` batch by batch.
+
+    Attributes:
+        has_branches: True if the data decides which ops of the model run.
+    """
+
+    has_branches = False
 
     def __init__(
         self, inputs: Sequence[InputSpec], tensors: Iterable[str], statistics: Iterable[Statistic] = ()
@@ -88,7 +94,12 @@ class StreamingCalibrator(ABC):
         return self._batching
 
     def takes_single_samples(self, feed: Feed) -> bool:
-        """Return True if the model takes the samples of a feed one by one."""
+        """Return True if the model takes the samples of a feed one by one.
+
+        A model with branches is asked for each feed: another branch may need another batch.
+        """
+        if self.has_branches and self._batching is not Batching.AS_GIVEN:
+            self._batching = None
         return self.batching(feed) is not Batching.AS_GIVEN
 
     def run(
@@ -103,8 +114,7 @@ class StreamingCalibrator(ABC):
         samples_done = 0
         with ThreadPoolExecutor(1) as worker:
             update: Future[None] = worker.submit(self._add_values, [])
-            for feed in self._feeds_to_run(stream, enough):
-                values = self._checked_values(feed)
+            for feed, values in self._values_of_runs(stream, enough):
                 update.result()
                 self._check_finite()
                 update = worker.submit(self._add_values, values, count_samples(feed))
@@ -132,6 +142,28 @@ class StreamingCalibrator(ABC):
         yield from itertools.islice(stream, 1)
         yield from join_runs(stream, lambda feed: 1 if enough() else self._run_samples(feed))
 
+    def _values_of_runs(self, stream: Iterator[Feed], enough: IsEnough) -> Iterator[tuple[Feed, Values]]:
+        """Yield each feed and its values.
+
+        A model may take two and three samples at once, but not eight. Joined samples that fail run one by one.
+        """
+        for feed in self._feeds_to_run(stream, enough):
+            try:
+                values = self.values(feed)
+            except Exception as error:
+                if count_samples(feed) == 1 or self._batching is not Batching.ANY:
+                    raise _failure(error) from error
+                self._batching = Batching.SINGLE
+            else:
+                yield feed, values
+                continue
+            for sample in split(feed, 1):
+                try:
+                    values = self.values(sample)
+                except Exception as error:
+                    raise _failure(error) from error
+                yield sample, values
+
     def _run_samples(self, feed: Feed) -> int:
         """Return the number of samples like this one to run at once, so that their activations fit into memory."""
         if count_samples(feed) > 1 or self.batching(feed) is not Batching.ANY:
@@ -140,7 +172,10 @@ class StreamingCalibrator(ABC):
         return min(MAX_RUN_SAMPLES, max(1, int(MAX_RUN_BYTES / (relative_size * self._sample_bytes))))
 
     def check_feed(self, feed: Feed) -> None:  # noqa: B027 - few have something to do
-        """Raise if the model cannot run a feed, even if it fails after the last tensor that is read."""
+        """Raise if the model cannot run a feed, even if it fails after the last tensor that is read.
+
+        It must fail wherever the model as it is written does: optimized, some models take more.
+        """
 
     def _try_batching(self, sample: Feed) -> Batching:
         try:
@@ -169,12 +204,6 @@ class StreamingCalibrator(ABC):
         pairs = [(array.min(), array.max()) if array.size else (0.0, 0.0) for array in values]
         return np.array(pairs, np.float64).reshape(-1, 2), max(float(sum(array.nbytes for array in values)), 1.0)
 
-    def _checked_values(self, feed: Feed) -> Values:
-        try:
-            return self.values(feed)
-        except Exception as error:
-            raise CalibrationError(f"the float model fails on a calibration batch: {error}") from error
-
     def _add_values(self, values: Values, count: int = 1) -> None:
         """Add the values of a run of `count` samples to the statistics."""
         for name, array in values:
@@ -191,6 +220,10 @@ class StreamingCalibrator(ABC):
                     f"tensor {name!r} ({self.origin_of(name)}) holds NaN or infinity on calibration data "
                     f"(range {statistics.low} to {statistics.high}); check the data's preprocessing and the float model"
                 )
+
+
+def _failure(error: Exception) -> CalibrationError:
+    return CalibrationError(f"the float model fails on a calibration batch: {error}")
 
 
 def _bytes(feed: Feed) -> float:

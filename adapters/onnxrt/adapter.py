@@ -113,13 +113,16 @@ class OnnxAdapter(Adapter):
         if comparison.obstacle:  # without a comparison, no rewrite can be verified
             left_out = tuple(dict.fromkeys([*left_out, *speed_rewrite_names()]))
         elif difference.error > TOLERANCE:
-            model, left_out = check.without_wrong_rewrites(self._load_without, left_out)
-            comparison, difference = check.check(model)
+            left_out = check.without_wrong_rewrites(self._load_without, left_out)
             log.warning("the float model is built without these rewrites, which change it: %s", ", ".join(left_out))
         if left_out != self._options.left_out:
             self._store.close()
             self._options = replace(self._options, left_out=left_out)
             self._set_model(self._load_without(left_out))
+            if not comparison.obstacle:
+                comparison, _ = check.check(self._model, self.assemble(None).source())
+        if comparison.when_optimized:
+            log.warning("%s", comparison.when_optimized)
         return replace(comparison, left_out=tuple(dict.fromkeys([*left_out, *comparison.left_out])))
 
     def _load_without(self, left_out: Sequence[str]) -> LoadedModel:

@@ -129,14 +129,14 @@ def _limit() -> None:
     os.dup2(silent, 2)
 
 
-def check_isolated(model: onnx.ModelProto, seed: int = 0, tuned: bool = False) -> Outcome:
+def check_isolated(model: onnx.ModelProto, seed: int = 0, tuned: bool = False, probed: bool = False) -> Outcome:
     """Return the outcome of a model that may end its process."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 
     def work() -> None:
         _limit()
-        theirs.send(check_model(model, seed, tuned))
+        theirs.send(check_model(model, seed, tuned, probed))
         os._exit(0)
 
     process = context.Process(target=work)

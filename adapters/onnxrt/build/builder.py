@@ -28,7 +28,7 @@ from quaver.adapters.onnxrt.build.saturation import Reduction, reduction_of
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightStore
 from quaver.adapters.onnxrt.load.graph import Graph, integer
-from quaver.adapters.onnxrt.ops.passthrough import is_movement, may_shrink_cubically, scale_roots
+from quaver.adapters.onnxrt.ops.passthrough import BOUNDED, bounds, is_movement, may_shrink_cubically, scale_roots
 from quaver.adapters.onnxrt.ops.unit import FUSED_BY_ORT, Unit
 from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError
@@ -144,7 +144,7 @@ class Builder:
 
     def calibrate(self, ranges: Ranges, statistics: Mapping[Statistic, Channels] | None = None) -> None:
         """Use these ranges and statistics from here on, and forget what was built from others."""
-        self.ranges = self._with_wide_pools(ranges)
+        self.ranges = self._with_bounds(self._with_wide_pools(ranges))
         self.statistics = statistics or {}
         self.parameters = functools.cache(self._parameters)
         self.scales = functools.cache(self._scales)
@@ -172,6 +172,29 @@ class Builder:
                 widths.append(1.0)
             width = MIN_POOLED_RANGE * max(widths, default=0.0)
             wide[target] = {method: widened(low, high, width) for method, (low, high) in wide[target].items()}
+        return wide
+
+    def _with_bounds(self, ranges: Ranges) -> Ranges:
+        """Widen the range of what a Clip, Max or Min reads if the bound moves all values out of it.
+
+        The op clips integers and keeps their scale, in which its result has to exist.
+        """
+        wide = dict(ranges)
+        needed: dict[str, list[float]] = {}
+        for unit in reversed([unit for unit in self.units if unit.is_passthrough]):
+            node, source = self.graph.nodes[unit.anchor], self.root(unit.activations[0])
+            values = needed.get(self.root(unit.output), [])
+            if node.op_type in BOUNDED and source in wide:
+                least, largest = bounds(self.graph, node)
+                if least is not None and any(high < least for _, high in wide[source].values()):
+                    values = [*values, least]
+                if largest is not None and any(low > largest for low, _ in wide[source].values()):
+                    values = [*values, largest]
+            if values and source in wide:
+                needed[source] = [*needed.get(source, []), *values]
+                wide[source] = {
+                    method: (min(low, *values), max(high, *values)) for method, (low, high) in wide[source].items()
+                }
         return wide
 
     def assemble(self, config: QuantConfig | None, outputs: tuple[str, ...] = ()) -> SerializedModel:

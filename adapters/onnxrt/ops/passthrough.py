@@ -85,12 +85,14 @@ def _beside_a_number(graph: Graph, node: NodeProto) -> str | None:
 def _pads_with_zeros_or_itself(graph: Graph, node: NodeProto) -> bool:
     """Return True for a Pad with zeros or copies of the input: zero is exact in any scale, other numbers may lie
     outside it.
+
+    Negative zero keeps the runtime from fusing the Pad into a pooling op. No integer does, so such a Pad stays float.
     """
     mode = attribute(node, "mode")
     if mode is not None and mode.s != b"constant":
         return True
     value = node.input[2] if len(node.input) > 2 else ""
-    return not value or (_is_number(graph, value) and _number(graph, value) == 0)
+    return not value or (_is_number(graph, value) and str(_number(graph, value)) == "0.0")
 
 
 def _is_number(graph: Graph, name: str) -> bool:

@@ -9,8 +9,9 @@ import numpy as np
 import onnxruntime as ort
 
 from quaver.adapters.calibration.calibrator import StreamingCalibrator, Values
-from quaver.adapters.data import InputSpec
+from quaver.adapters.data import InputSpec, count_samples
 from quaver.adapters.onnxrt.build.builder import Builder
+from quaver.adapters.onnxrt.load.graph import with_bodies
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.repairs.base import wanted_statistics
 from quaver.types import Array, Feed
@@ -48,6 +49,8 @@ class Calibrator(StreamingCalibrator):
         serialized = builder.assemble(None, extra)
         store = serialized.store.path
         self._session = sessions.create(serialized.skeleton(), sessions.options(threads), store.parent)
+        self._source, self._folder, self._threads = serialized.skeleton, store.parent, threads
+        self.has_branches = any(node.op_type == "If" for node in with_bodies(graph.nodes))
         self._run_options = ort.RunOptions()
         self._run_options.log_severity_level = 4
         self._buffers = [OutputBuffers(), OutputBuffers()]
@@ -62,6 +65,10 @@ class Calibrator(StreamingCalibrator):
 
     def check_feed(self, feed: Feed) -> None:
         self._session.run(None, feed, self._run_options)
+        if count_samples(feed) == 1:  # measurements run single samples through models that cannot be optimized as far
+            options = sessions.options(self._threads)
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            sessions.create(self._source(), options, self._folder).run(None, feed, self._run_options)
 
     def _run(self, feed: Feed) -> list[Array]:
         self._buffers.reverse()

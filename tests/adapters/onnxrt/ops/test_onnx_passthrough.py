@@ -277,3 +277,13 @@ def test_a_cubic_resize_that_shrinks_stays_between_int8_convolutions() -> None:
         config = space(adapter).default_config()
         assert deviation(model, adapter, config) < 0.05
         assert set(kernels(adapter, config)) == {"Conv_0", "Conv_2"}
+
+
+@pytest.mark.parametrize("bound", [-9.0, 9.0])
+def test_a_bound_outside_the_range_of_what_is_read_is_the_result(bound: float) -> None:
+    """The op hands on one number, which the scale of its input would not hold."""
+    model = between(lambda net, x: (net.Max if bound > 0 else net.Min)(net.Relu(x), f32(bound), name="op"))
+    with opened(model) as adapter:
+        config = space(adapter).only_int8("op")
+        result = adapter.record_outputs(config, ["op"])(data(adapter)[0])["op"]
+        assert np.allclose(result, bound, atol=0.05)

@@ -13,6 +13,7 @@ from onnx import TensorProto
 from onnx_models import Net, as_given, data, opened, space, tensor, weight
 from rewriting import f32, kinds
 
+from quaver.adapters.comparison import Comparison
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.optimize import pipeline
 from quaver.errors import BuildError
@@ -277,3 +278,35 @@ def test_a_rewrite_that_acts_only_without_another_is_found_too(monkeypatch: pyte
         comparison = adapter.compare()
         assert set(comparison.left_out) == {"runtime's basic level", "denormal weights"}
         assert comparison.difference < 1e-5
+
+
+def test_what_the_runtime_itself_changes_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a fill of negative zero, ONNX Runtime makes one op of a Pad and a MaxPool, which then ignores zeros."""
+    net = Net()
+    x = net.Conv(net.input(None, 4, 8, 8), weight(40, 4, 3, 3), name="conv")
+    model = net.model(net.MaxPool(net.Pad(x, PADS), kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1))
+    monkeypatch.setattr("quaver.adapters.onnxrt.load.model_file.keep_padding_before_pools", lambda graph: 0)
+    with opened(model, calibrate=False) as adapter:
+        comparison = adapter.compare()
+    told = "ONNX Runtime's own optimizer changes what it computes when it runs"
+    assert comparison.difference < 1e-5 and comparison.when_optimized.startswith(told)
+    assert comparison.when_optimized.endswith("It changes the model as given, too.")
+    assert told in str(comparison) and told in caplog.text
+
+
+def test_a_model_that_does_not_load_when_optimized_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net()
+    x = net.Conv(net.input(None, 4, 8, 8), weight(40, 4, 3, 3), name="conv")
+    model = net.model(net.AveragePool(net.Pad(x, PADS), kernel_shape=[1, 1]))
+    monkeypatch.setattr("quaver.adapters.onnxrt.load.model_file.keep_padding_before_pools", lambda graph: 0)
+    with opened(model, calibrate=False) as adapter:
+        assert "it does not load" in adapter.compare().when_optimized
+
+
+def test_a_comparison_of_an_older_history_is_read() -> None:
+    comparison = Comparison(1e-6, "y", (1, 4), left_out=("Gelu",), when_optimized="x has the shape [2] instead of [3]")
+    record = comparison.to_dict()
+    assert Comparison.from_dict(record) == comparison
+    record.pop("when_optimized")
+    older = Comparison.from_dict(record)
+    assert older is not None and older.left_out == ("Gelu",) and older.when_optimized == ""

@@ -97,6 +97,47 @@ def test_a_model_that_takes_one_sample_only_gets_them_one_by_one() -> None:
         assert sizes_of_runs(adapter, [random_values(5, 2, 4), random_values(2, 2, 4)]) == [1] * 7
 
 
+def test_samples_that_fail_together_are_run_one_by_one() -> None:
+    """The first three rows are taken, whatever the batch: up to three samples fit, and eight do not."""
+    net = Net()
+    x = net.input(None, 4, 8)
+    rows = net.Slice(x, np.array([0]), np.array([3]), np.array([0]))
+    model = net.model(net.MatMul(net.Mul(rows, x), weight(8, 3)))
+    with opened(model, calibrate=False) as adapter:
+        assert sizes_of_runs(adapter, [random_values(3, 4, 8, seed=seed) for seed in range(4)]) == [1] * 12
+
+
+def test_a_model_that_takes_one_sample_only_when_optimized_gets_its_batches() -> None:
+    """A Squeeze without axes drops a batch of one. Optimized, the Transpose of four axes is a part of the product."""
+    net = Net()
+    x = net.Squeeze(net.Abs(net.input(None, 3, 4, 9)))
+    model = net.model(net.MatMul(x, net.Transpose(x, perm=[0, 1, 3, 2]), name="product"))
+    with opened(model, calibrate=False) as adapter:
+        assert sizes_of_runs(adapter, [random_values(2, 3, 4, 9), random_values(2, 3, 4, 9, seed=1)]) == [2, 2]
+        assert adapter.local_errors(space(adapter).default_config())
+
+
+def test_each_branch_decides_on_batches_anew() -> None:
+    """One branch takes any batch, the other one a batch of two."""
+
+    def body(name: str, shape: list[int]) -> onnx.GraphProto:
+        nodes = [onnx.helper.make_node("Reshape", ["h", f"{name} shape"], [name])]
+        tensor = onnx.numpy_helper.from_array(np.array(shape), f"{name} shape")
+        output = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        return onnx.helper.make_graph(nodes, name, [], [output], [tensor])
+
+    net = Net()
+    x, flag = net.input(None, 8), net.input(name="flag")
+    net.inputs[1] = onnx.helper.make_tensor_value_info("flag", onnx.TensorProto.BOOL, [])
+    net.Gemm(x, weight(8, 4), outputs=["h"], name="product")
+    y = net.If(flag, then_branch=body("any", [-1, 2, 2]), else_branch=body("two", [2, 4]))
+    feeds = [{"x": random_values(2, 8, seed=seed), "flag": np.array(seed == 0)} for seed in range(3)]
+    with opened(net.model(y), calibrate=False) as adapter:
+        adapter.calibrate(feeds)
+        assert [len(feed["x"]) for feed in adapter.probe_samples] == [1, 1, 2, 2]
+        assert adapter.local_errors(space(adapter).default_config())
+
+
 def test_texts_of_different_lengths_are_joined_with_neighbours_of_the_same_length() -> None:
     net = Net()
     model = net.model(net.MatMul(net.input(None, None, 8), weight(8, 3)))
