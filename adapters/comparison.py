@@ -274,7 +274,9 @@ def compare_optimized(
         for name, first, second in zip(names, expected, actual, strict=True):
             difference = compare_values(name, first, second)
             same_form = np.shape(first) == np.shape(second) and np.asarray(first).dtype == np.asarray(second).dtype
-            if difference.error > max(worst.error, tolerance) and not (same_form and np.asarray(first).dtype.kind in "iub"):
+            if difference.error > max(worst.error, tolerance) and not (
+                same_form and np.asarray(first).dtype.kind in "iub"
+            ):
                 worst = difference
     return worst
 

@@ -83,7 +83,9 @@ def test_a_pad_in_a_body_is_kept_as_well() -> None:
             helper.make_node("MaxPool", [f"{name} padded"], [name], kernel_shape=[2, 2], strides=[2, 2]),
         ]
         zero = numpy_helper.from_array(np.zeros((), np.float32), f"{name} zero")
-        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)], [zero])
+        return helper.make_graph(
+            nodes, name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)], [zero]
+        )
 
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["h"], "conv"),

@@ -280,7 +280,9 @@ def test_a_rewrite_that_acts_only_without_another_is_found_too(monkeypatch: pyte
         assert comparison.difference < 1e-5
 
 
-def test_what_the_runtime_itself_changes_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_runtime_itself_changes_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without a fill of negative zero, ONNX Runtime makes one op of a Pad and a MaxPool, which then ignores zeros."""
     net = Net()
     x = net.Conv(net.input(None, 4, 8, 8), weight(40, 4, 3, 3), name="conv")
