@@ -9,6 +9,7 @@ The optimizer only fuses a fill whose bytes are all zero, so negative zero keeps
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
@@ -21,7 +22,7 @@ _POOLS = ("AveragePool", "MaxPool")
 _LOOKED_THROUGH = ("Cast", "Dropout", "Identity")
 # Ops that write no negative value.
 _POSITIVE = ("HardSigmoid", "Relu", "Sigmoid", "Softmax")
-_FLOATS = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16}
+_FLOATS: dict[int, Any] = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16}
 
 
 def keep_padding_before_pools(graph: Graph) -> int:
