@@ -22,7 +22,11 @@ _POOLS = ("AveragePool", "MaxPool")
 _LOOKED_THROUGH = ("Cast", "Dropout", "Identity")
 # Ops that write no negative value.
 _POSITIVE = ("HardSigmoid", "Relu", "Sigmoid", "Softmax")
-_FLOATS: dict[int, Any] = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16}
+_FLOATS: dict[int, Any] = {
+    TensorProto.FLOAT: np.float32,
+    TensorProto.DOUBLE: np.float64,
+    TensorProto.FLOAT16: np.float16,
+}
 
 
 def keep_padding_before_pools(graph: Graph) -> int:
