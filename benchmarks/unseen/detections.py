@@ -22,6 +22,13 @@ def yolo_boxes(outputs: Any) -> Array:
     return _corners(boxes[order], kinds[order])
 
 
+def joined_boxes(outputs: Array) -> Array:
+    """Return the boxes of a YOLOv8 whose one output has middle, size and the scores of the kinds in rows."""
+    values = np.asarray(outputs)[0].T
+    scores = values[:, 4:]
+    return suppress(_corners(values[:, :4], scores.argmax(axis=1)), scores.max(axis=1), 0.25, overlap=0.45)
+
+
 def face_boxes(outputs: Any, least: float = 0.5) -> Array:
     """BlazeFace: scores and boxes of two grids, relative to their cells; a crude middle of each heap is enough."""
     scores = 1 / (1 + np.exp(-np.clip(np.concatenate([outputs[0][0, :, 0], outputs[1][0, :, 0]]), -80, 80)))

