@@ -1,4 +1,4 @@
-"""The runtime of ONNX models: who opens a session, times ops and models, and decides what an op can run as."""
+"""The runtime of ONNX models: it opens sessions, times ops and models, and decides in which precisions an op can run."""
 
 from __future__ import annotations
 
