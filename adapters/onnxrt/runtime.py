@@ -1,4 +1,4 @@
-"""The runtime of ONNX models: it opens sessions, times ops and models, and decides in which precisions an op can run."""
+"""The runtime of ONNX models: it opens sessions, times ops and models, and decides in which precision an op runs."""
 
 from __future__ import annotations
 
