@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from quaver.errors import HistoryError
+from quaver.formatting import number_ranges
 from quaver.history.records.header import Header, Run
 from quaver.trial import Trial
 from quaver.types import PlainDict
@@ -54,7 +54,7 @@ class Snapshot:
             return self.baseline
         if number not in self._places:
             numbers = [*([] if self.baseline is None else [0]), *self._places]
-            raise HistoryError(f"{self.path} has no trial {number!r}; it has {_ranges(numbers)}")
+            raise HistoryError(f"{self.path} has no trial {number!r}; it has {number_ranges(numbers)}")
         return self.trials[self._places[number]]
 
     def run_of(self, number: int) -> Run:
@@ -70,14 +70,3 @@ class Snapshot:
     @property
     def _unrecorded(self) -> Run:
         return Run(0, self.header.created, {}, {})
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as a person writes them: 0 to 7, 9."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1] = [runs[-1][0], number]
-        else:
-            runs.append([number])
-    return ", ".join(" to ".join(map(str, run)) for run in runs[:20]) + (", ..." if len(runs) > 20 else "") or "none"

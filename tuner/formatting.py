@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from quaver.criterion import Criterion
 from quaver.limit import loss_phrase, loss_range, loss_text
@@ -33,6 +33,17 @@ def last_line(error: str | None) -> str:
     """Return the last line of a traceback, which names the error."""
     lines = (error or "").strip().splitlines()
     return paragraph(lines[-1]) if lines else ""
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as a person writes them: 0 to 7, 9."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ", ".join(" to ".join(map(str, run)) for run in runs[:20]) + (", ..." if len(runs) > 20 else "") or "none"
 
 
 def plural(count: int, noun: str) -> str:

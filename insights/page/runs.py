@@ -54,14 +54,14 @@ class Runs:
     def scan(self) -> list[str]:
         """Return the keys of all runs, the latest first, including new ones."""
         places = [place for folder in self._folders for place in _places(folder)]
+        places.sort(key=_name, reverse=True)  # by default a run is named after its start time
         runs = {hashlib.sha256(str(place).encode()).hexdigest()[:16]: place for place in places}
         self._runs = {key: self._runs.get(key) or FollowedRun(place) for key, place in runs.items()}
         return list(self._runs)
 
     def label(self, key: str) -> str:
         """Return the name of a run: its folder."""
-        place = self._runs[key].path
-        return place.name if place.name != FILE_NAME else place.parent.name
+        return _name(self._runs[key].path)
 
     def poll(self, key: str | None) -> RunData | None:
         """Return a run in its current state; None if there is none of that key, or it is empty."""
@@ -85,6 +85,10 @@ class Runs:
             }
             self._ops[key, number] = data.version, rows
         return rows
+
+
+def _name(place: Path) -> str:
+    return place.name if place.name != FILE_NAME else place.parent.name
 
 
 def _places(folder: Path) -> list[Path]:

@@ -18,6 +18,8 @@ from quaver.files.paths import expanded
 from quaver.history import FILE_NAME, History
 
 ROOT = Path("quaver_workspace")
+# The folder in which Neural Compressor keeps its runs, and so `quaver.neural_compressor` too.
+NEURAL_COMPRESSOR_ROOT = Path("nc_workspace")
 SETTINGS = "quaver.yaml"
 
 

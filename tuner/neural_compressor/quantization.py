@@ -11,13 +11,11 @@ from typing import Any
 
 from quaver.api import TuneResult
 from quaver.api import fit as quaver_fit
+from quaver.api.workspace import NEURAL_COMPRESSOR_ROOT
 from quaver.errors import SettingsError
 from quaver.neural_compressor.config import PostTrainingQuantConfig
 from quaver.neural_compressor.model import BridgedModel
 from quaver.types import CalibrationData, EvalFunc, ModelLike, PlainMapping
-
-# The folder in which Neural Compressor keeps its runs, each in a folder named after its start time.
-WORKSPACE_ROOT = "nc_workspace"
 
 
 def fit(
@@ -101,8 +99,8 @@ def _workspace(config: PlainMapping | str | os.PathLike[str], settings: PlainMap
     if "workspace" in named or "resume" in named:
         return {}
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    folder, count = Path(WORKSPACE_ROOT, stamp), 1
+    folder, count = NEURAL_COMPRESSOR_ROOT / stamp, 1
     while folder.exists():
         count += 1
-        folder = Path(WORKSPACE_ROOT, f"{stamp}_{count}")
+        folder = NEURAL_COMPRESSOR_ROOT / f"{stamp}_{count}"
     return {"workspace": folder}

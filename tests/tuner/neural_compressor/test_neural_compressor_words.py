@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from quaver.errors import SettingsError
+from quaver.errors import HistoryError, SettingsError
+from quaver.history import read_snapshot
 from quaver.neural_compressor import (
     AccuracyCriterion,
     BenchmarkConfig,
@@ -77,6 +80,13 @@ def test_what_is_not_used_is_said():
         Quantization().fit()
     with pytest.raises(SettingsError, match="0 or more"):
         recover("model.onnx", "history.snapshot", -1)
+
+
+def test_recover_counts_configurations_from_zero():
+    snapshot = Path(__file__).parents[2] / "history" / "data" / "digits-3.snapshot"
+    count = len(read_snapshot(snapshot).trials)
+    with pytest.raises(HistoryError, match=rf"no configuration {count}; it has 0 to {count - 1}"):
+        recover("model.onnx", snapshot, count)
 
 
 def test_a_strategy_must_be_a_generator():

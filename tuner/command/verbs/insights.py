@@ -12,7 +12,7 @@ from quaver.files.paths import expanded
 DESCRIPTION = """\
 Show runs on a local web page that updates while they run. It only reads files. Ctrl-C ends it.
 
-  quaver insights                                  all runs in quaver_workspace/
+  quaver insights                                  all runs in quaver_workspace/ and nc_workspace/
   quaver insights quaver_workspace/RUN             one run
   quaver insights RUNS OTHER/RUN --port 9000
 """
@@ -27,7 +27,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "folders",
         metavar="FOLDER",
         nargs="*",
-        help="workspace of a run, or a folder of several (default: quaver_workspace)",
+        help="workspace of a run, or a folder of several (default: quaver_workspace and nc_workspace)",
     )
     parser.add_argument(
         "--host", metavar="ADDRESS", default="127.0.0.1", help="address to serve on (default: 127.0.0.1)"
@@ -39,10 +39,18 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C."""
-    from quaver.api.workspace import ROOT
+    from quaver.api.workspace import NEURAL_COMPRESSOR_ROOT, ROOT
     from quaver.insights.page.serve import serve
 
-    folders = [Path(expanded(folder)) for folder in args.folders] or [ROOT]
+    folders = [Path(expanded(folder)) for folder in args.folders]
+    if not folders:
+        roots = (ROOT, NEURAL_COMPRESSOR_ROOT)
+        folders = [root for root in roots if root.exists()]
+        if not folders:
+            raise SettingsError(
+                f"there is neither {roots[0]} nor {roots[1]} here; change to the folder in which the run was started, "
+                "or pass the workspace of a run"
+            )
     for folder in folders:
         if not folder.exists():
             raise SettingsError(
