@@ -9,7 +9,6 @@ that of the other half; the error is that of the outputs on it, against the floa
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import quaver
-from benchmarks.machine import machine
+from benchmarks import result_files
 from benchmarks.models import Bench
 from benchmarks.models.bench import feeds
 from benchmarks.peers.onnx_session import OnnxSession
@@ -26,7 +25,6 @@ from benchmarks.remedies import find
 from quaver.ops import MODES
 from quaver.repairs import name_of
 
-RESULTS = Path(__file__).parent / "results" / "budgets.json"
 BUDGETS: dict[str, tuple[dict[str, float], ...]] = {
     "paraphrase_minilm": ({"max_latency": 0.45}, {"max_latency": 0.6}, {"max_size": 0.26}),
     "minilm_retrieval": ({"max_latency": 0.45}, {"max_latency": 0.6}, {"max_size": 0.26}),
@@ -101,7 +99,7 @@ def main() -> None:
             rows.append(measure(name, budget))
             print(rows[-1], flush=True)
     if not given.names:
-        RESULTS.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        result_files.write("budgets", "The most accurate model within a budget", rows)
 
 
 if __name__ == "__main__":

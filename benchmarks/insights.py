@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import machine
+from benchmarks import result_files
 from quaver.history import Header, History
 from quaver.insights import FollowedRun, write_report
 from quaver.insights.page.serve import serve
@@ -21,7 +21,6 @@ from quaver.ops import FLOAT, INT8, Op, OpConfig, QuantConfig
 from quaver.trial import Trial, TrialState
 
 TRIALS, OPS = 5000, 2000
-RESULTS = Path(__file__).with_name("results") / "insights.json"
 LIVE_TRIALS = 30
 # Trials of a second each; a file is touched when one is on the disk.
 SLOW_RUN = """
@@ -110,8 +109,7 @@ def main() -> None:
         figures |= live(page)
         browser.close()
     shutil.rmtree(folder.parent)
-    content = {"title": "The page on a large run", "machine": machine(), "rows": [figures]}
-    RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    result_files.write("insights", "The page on a large run", [figures])
     print(json.dumps(figures, indent=1))
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +33,7 @@ import onnx
 from onnx import numpy_helper
 
 import quaver
+from benchmarks import result_files
 from quaver.adapters import AdapterOptions, load_model
 from quaver.demo.data import Accuracy, digits
 from quaver.ops import QuantConfig
@@ -205,8 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     rows = [run(case, strategy) for case in options.cases for strategy in options.strategies]
     print(table(rows))
     if len(rows) == len(CASES) * len(STRATEGIES):
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+        title = "Evaluations that each strategy needs on nets with planted outliers"
+        result_files.write(RESULTS, title, [asdict(row) for row in rows])
     return rows
 
 

@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,7 +27,7 @@ from unittest.mock import patch
 import numpy as np
 
 import quaver
-from benchmarks.machine import machine
+from benchmarks import result_files
 from benchmarks.models import Bench
 from benchmarks.models.bench import feeds
 from benchmarks.peers.onnx_session import OnnxSession
@@ -38,10 +37,9 @@ from quaver.adapters.onnxrt.build import affine
 from quaver.affine import QuantizationParameters
 from quaver.engine.emulation import EmulatedModel, EmulatedSession, emulator_command
 from quaver.engine.inspection.output_error import as_outputs, relative_error, same_top1
-from quaver.processors import noted_portability, this_processor
+from quaver.processors import noted_portability
 from quaver.space import TuningSpace
 
-RESULTS = Path(__file__).parent / "results" / "portable.json"
 MODELS = (
     "magika_filetype",
     "ppocr_cls180",
@@ -258,11 +256,6 @@ def summary(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def main() -> None:
     """Measure, print, and write the results; those of models that are not named stay as they are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -276,28 +269,17 @@ def main() -> None:
         return
     emulator_command(CPU)  # say it now if there is none
     names = args.names or list(MODELS)
-    earlier = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": [], "ways": []}
-    rows = [row for row in earlier["rows"] if row["model"] not in names]
-    ways = [row for row in earlier["ways"] if row["model"] not in names]
+    rows = [row for row in result_files.rows_of("portable") if row["model"] not in names]
+    ways = [row for row in result_files.read("portable").get("ways", []) if row["model"] not in names]
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            rows += measure(name, Path(folder), args.samples)
+            measured = measure(name, Path(folder), args.samples)
+        rows += measured
         ways.append(compare_ways(name, args.samples))
-        print(summary(rows[-3:]), ways[-1], sep="\n", flush=True)
-        RESULTS.write_text(json.dumps(_document(rows, ways), indent=1) + "\n", encoding="utf-8")
+        print(summary(measured), ways[-1], sep="\n", flush=True)
+        title = "What `portable` costs and brings"
+        result_files.write("portable", title, measured, replaces=["model"], emulated=CPU, ways=ways)
     print(summary(rows))
-
-
-def _document(rows: list[dict[str, Any]], ways: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "command": f"python -m benchmarks.portable {' '.join(sys.argv[1:])}".strip(),
-        "commit": _commit(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": {**machine(), "int8": ", ".join(this_processor().int8)},
-        "emulated": CPU,
-        "rows": rows,
-        "ways": ways,
-    }
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ are then timed interleaved on one thread. Latency is relative to the original fp
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 from collections.abc import Iterator
@@ -23,13 +22,11 @@ import numpy as np
 import onnx
 
 import quaver
-from benchmarks import models, unseen
-from benchmarks.machine import machine
+from benchmarks import models, result_files, unseen
 from benchmarks.models import Bench
 from benchmarks.peers.onnx_session import OnnxSession
 
 RELATIVE = 0.01
-RESULTS = Path(__file__).parent / "results" / "remedies.json"
 # Small models of several kinds, of the half that may be looked at.
 QUICK = ("magika_filetype", "ppocr_cls180", "paraphrase_minilm", "wakeword_embedding", "page_orientation")
 WITH_WEIGHTS = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
@@ -191,7 +188,7 @@ def main() -> None:
         print(summary(rows[-len([row for row in rows if row["model"] == name]) :]), flush=True)
     print(summary(rows))
     if not given.names:
-        RESULTS.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        result_files.write("remedies", "What each remedy brings", rows)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ that come out are timed interleaved on one thread. Latency is relative to the or
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from typing import Any
 import onnx
 
 import quaver
-from benchmarks.machine import machine
+from benchmarks import result_files
 from benchmarks.models import Bench
 from benchmarks.peers.onnx_session import OnnxSession
 from benchmarks.remedies import RELATIVE, find, in_turns
@@ -33,7 +32,6 @@ from quaver.repairs import name_of
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
 
-RESULTS = Path(__file__).parent / "results" / "repairs.json"
 PER_TENSOR = {".*": {"weight": {"granularity": ["per_tensor"]}}}
 
 
@@ -177,7 +175,7 @@ def main() -> None:
     rows.append(summary(rows))
     print(rows[-1])
     if not given.names:
-        RESULTS.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        result_files.write("repairs", "What each repair brings before an op falls back", rows)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -21,12 +19,11 @@ from benchmarks import (
     memory,
     overhead,
     repairs,
+    result_files,
     scaling,
     side_by_side,
 )
-from benchmarks.machine import machine
 
-RESULTS = Path(__file__).parent / "results"
 PARTS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
     "overhead": ("A trial besides eval_func", overhead.run),
     "calibration": ("Calibration by all methods", calibrating.run),
@@ -48,13 +45,11 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts; all by default")
     chosen = parser.parse_args().parts or list(PARTS)
     console = Console(width=140)
-    RESULTS.mkdir(exist_ok=True)
     for name in chosen:
         title, run = PARTS[name]
         rows = run()
         _show(console, title, rows)
-        record = {"title": title, "machine": machine(), "rows": rows}
-        (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        result_files.write(name, title, rows)
 
 
 def _show(console: Console, title: str, rows: list[dict[str, Any]]) -> None:

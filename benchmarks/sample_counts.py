@@ -10,24 +10,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import models, unseen
-from benchmarks.machine import machine
+from benchmarks import models, result_files, unseen
 from benchmarks.models.bench import Bench, feeds
 from quaver.adapters import Adapter, AdapterOptions, load_model
 from quaver.engine.inspection.output_error import OutputErrors
 from quaver.ops import CALIBRATIONS, QuantConfig
 from quaver.space import TuningSpace
 
-RESULTS = Path(__file__).parent / "results" / "sample_counts.json"
 COUNTS = (16, 64, 256, 400)
 DRAWS = 6
 
@@ -82,21 +77,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=DRAWS, metavar="N", help=f"draws of each count (default: {DRAWS})")
     args = parser.parse_args()
     for name in args.names:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-        when = {"commit": commit.stdout.strip(), "date": datetime.now(UTC).date().isoformat()}
         measured = []
         for row in rows(name, draws=args.draws):
             print(json.dumps(row), flush=True)
-            measured.append({**row, **when})
-        known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": []}
-        kept = [row for row in known["rows"] if row["model"] != name]
-        content = {
-            "title": "Loss of the all-int8 model by the number of calibration samples",
-            "command": "python -m benchmarks.sample_counts NAME... --draws N",
-            "machine": machine(),
-            "rows": [*kept, *measured],
-        }
-        RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            measured.append(row)
+        title = "Loss of the all-int8 model by the number of calibration samples"
+        result_files.write("sample_counts", title, measured, replaces=["model"])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ Figures go to `benchmarks/results/simulation.json`, the tables into `docs/strate
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks import result_files
 from quaver import Probe, Strategy, Trial, TuningSpace
 from quaver.strategies import Proposals, make_strategy
 from quaver.testing import SimulatedModel, drive
@@ -190,14 +190,13 @@ def sweep() -> list[Row]:
 
 def save(rows: Sequence[Row]) -> None:
     """Write the figures."""
-    text = ",\n".join(json.dumps(asdict(row), allow_nan=False) for row in rows)
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(f"[\n{text}\n]\n", encoding="utf-8")
+    title = "Evaluations that each strategy needs on simulated models"
+    result_files.write(RESULTS, title, [asdict(row) for row in rows])
 
 
 def load() -> list[Row]:
     """Read them again."""
-    records = json.loads(RESULTS.read_text(encoding="utf-8"))
+    records = result_files.rows_of(RESULTS)
     return [Row(**{**record, "case": Case(**record["case"])}) for record in records]
 
 

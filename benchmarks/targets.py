@@ -10,7 +10,6 @@ interleaved with fp32; then `fit` with the file, and the same of its winner.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import subprocess
@@ -23,7 +22,7 @@ from statistics import fmean
 from typing import Any
 
 import quaver
-from benchmarks.machine import machine
+from benchmarks import result_files
 from benchmarks.models import Bench
 from benchmarks.remedies import RELATIVE, find
 from quaver.adapters import AdapterOptions, load_model
@@ -33,7 +32,6 @@ from quaver.engine.timing.time_model import measure_edges
 from quaver.ops import MODES, QuantConfig
 from quaver.space import TuningSpace
 
-RESULTS = Path(__file__).parent / "results" / "targets.json"
 QUICK = (
     "paraphrase_minilm", "ppocrv2_zh_rec", "wakeword_embedding", "page_orientation", "magika_filetype", "ppocr_cls180",
     "mobilenetv2_cifar10", "minilm_retrieval", "silero_vad", "lac_tags",
@@ -153,7 +151,7 @@ def main() -> None:
             print(row, flush=True)
     print("\n".join(summary(rows)))
     if not given.names:
-        RESULTS.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        result_files.write("targets", "Predicted and measured latency on a target", rows)
 
 
 if __name__ == "__main__":

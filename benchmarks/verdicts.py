@@ -18,11 +18,9 @@ from typing import Any
 import numpy as np
 
 import quaver
-from benchmarks import models
-from benchmarks.machine import machine
+from benchmarks import models, result_files
 from benchmarks.models.bench import Evaluation, feeds
 
-RESULTS = Path(__file__).parent / "results" / "verdicts.json"
 NAMES = ("mobilenetv2_cifar10", "ppocr_cls180")
 PER_TENSOR = {"*": {"weight": {"granularity": ["per_tensor"]}, "activation": {"mode": ["static"]}, "repairs": []}}
 BATCH = 20
@@ -76,8 +74,7 @@ def main() -> None:
     """All models, printed and kept."""
     with tempfile.TemporaryDirectory() as folder:
         rows = [run(name, Path(folder)) for name in sys.argv[1:] or NAMES]
-    content = {"title": "Scores of samples on real models", "machine": machine(), "rows": rows}
-    RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    result_files.write("verdicts", "Scores of samples on real models", rows)
     print(json.dumps(rows, indent=1))
 
 

@@ -30,16 +30,14 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from benchmarks import unseen
+from benchmarks import result_files, unseen
 from benchmarks.comparison.measuring import latencies
-from benchmarks.machine import machine
 from benchmarks.models import Bench
 from benchmarks.models.bench import feeds
 from benchmarks.peers.onnx_session import OnnxSession
@@ -277,27 +275,14 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="the file to write")
     args = parser.parse_args()
     before = installed(args.before)
-    document = json.loads(args.results.read_text(encoding="utf-8")) if args.results.exists() else {"rows": []}
-    rows = {row["model"]: row for row in document["rows"]}
+    rows = {row["model"]: row for row in result_files.rows_of(args.results)}
     for name in args.names or MODELS:
         with tempfile.TemporaryDirectory() as folder, busy(os.cpu_count() or 1 if args.busy else 0):
             rows[name] = compare(name, before, args.repeats, Path(folder))
-        rows[name] |= {"commit": commit(), "date": datetime.now(UTC).date().isoformat()}
-        document = {
-            "command": f"python -m benchmarks.versions {' '.join(sys.argv[1:])}".strip(),
-            "before": args.before,
-            "machine": machine(),
-            "rows": list(rows.values()),
-        }
-        args.results.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        title = "Two versions of quaver on the same models"
+        result_files.write(args.results, title, [rows[name]], replaces=["model"], before=args.before)
         print(summary([rows[name]]), flush=True)
     print(summary(list(rows.values())))
-
-
-def commit() -> str:
-    """Return the commit of this tree, marked where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 if __name__ == "__main__":

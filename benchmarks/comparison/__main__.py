@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks import result_files
 from benchmarks.comparison import plots, table
 from benchmarks.comparison.measuring import measure
 from benchmarks.comparison.rows import Row, row
 from benchmarks.comparison.runs import Run, all_runs
 from benchmarks.comparison.setups import QUICK_SETUPS, QUICK_TOOLS, SETUPS
-from benchmarks.machine import machine
 from benchmarks.models import load
 from benchmarks.peers.job import FLOAT
 from benchmarks.peers.launch import TOOLS
@@ -38,16 +37,15 @@ def rows_of(runs: Sequence[Run], seconds: float) -> list[Row]:
 
 def write(rows: Sequence[Row], name: str) -> None:
     """JSON, Markdown and pictures, and README's table. Rows of other models and tools are kept as they were."""
-    path = RESULTS / f"{name}.json"
+    path, fresh = RESULTS / f"{name}.json", [asdict(one) for one in rows]
     if path.exists():
-        old = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        old = result_files.rows_of(path)
         print("\n".join(table.changes(old, rows)) or "counts as before, latencies within a tenth")
         rows = merged([Row(**one) for one in old], rows)
     environments = {TOOLS[one.tool].environment for one in rows}
     versions = {environment.name: environment.versions() for environment in sorted(environments, key=str)}
-    record = {"machine": machine(), "versions": versions, "rows": [asdict(one) for one in rows]}
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (RESULTS / f"{name}.md").write_text(table.page(rows, machine(), versions), encoding="utf-8")
+    result_files.write(path, "Tools side by side", fresh, replaces=["setup", "tool"], versions=versions)
+    (RESULTS / f"{name}.md").write_text(table.page(rows, result_files.machine(), versions), encoding="utf-8")
     print(table.summary(rows))
     if name == "comparison":
         plots.draw(rows, RESULTS)
