@@ -150,7 +150,9 @@ def _path(path: str | Path) -> Path:
 def _command() -> str:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0]).name
-    return " ".join(["python -m" if spec is not None else "python", name, *sys.argv[1:]])
+    # A path of this machine says nothing on another one.
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return " ".join(["python -m" if spec is not None else "python", name, *words])
 
 
 def _version(name: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 from benchmarks import result_files
@@ -108,6 +108,88 @@ def diagnosis() -> str:
     )
 
 
+def remedies() -> str:
+    """Latency with everything on, with one remedy off, and of `quantize_static`."""
+    rows = result_files.rows_of("remedies")
+    settings = [name for name in dict.fromkeys(row["setting"] for row in rows) if not name.startswith("quantize")]
+    lines: list[tuple[str, ...]] = []
+    columns: list[list[Row]] = [[] for _ in settings]
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = {row["setting"]: row for row in rows if row["model"] == model}
+        for column, name in zip(columns, settings, strict=True):
+            column.append(own[name])
+        static = [row["latency"] for name, row in own.items() if name.startswith("quantize") and row["met"]]
+        cells = [f"{own[name]['latency']:.2f}x ({own[name]['evaluations']})" for name in settings]
+        lines.append((model, *cells, f"{min(static):.2f}x" if static else "none meets it"))
+    means = [f"{_geometric(column, 'latency'):.3f}x ({_mean(column, 'evaluations'):.1f})" for column in columns]
+    head = ("model", *settings, "quantize_static")
+    return markdown(head, [*lines, ("geometric mean", *means, "")])
+
+
+def planted() -> str:
+    """Evaluations of each strategy on nets with planted outliers."""
+    rows = result_files.rows_of("planted")
+    strategies = list(dict.fromkeys(row["strategy"] for row in rows))
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        own = {row["strategy"]: row for row in rows if row["case"] == case}
+        cells = [f"{own[name]['evaluations']} ({own[name]['fp32_heavy']})" for name in strategies]
+        lines.append((case, number(own[strategies[0]]["all_int8"]), *cells))
+    return markdown(("planted", "score of all int8", *(f"`{name}`" for name in strategies)), lines)
+
+
+def overhead() -> str:
+    """Time of one trial without `eval_func`."""
+    columns = ("trial overhead ms", "bare session ms", "quantize_static ms")
+    head = (
+        "model",
+        "a trial of quaver",
+        "the same session alone",
+        "`quantize_static`, per-channel, calibration cached",
+    )
+    rows = result_files.rows_of("overhead")
+    return markdown(head, [(row["model"], *(f"{row[column]:,.0f} ms" for column in columns)) for row in rows])
+
+
+def early_stop() -> str:
+    """Share of samples that each rule saves on a path of losses."""
+    rows = [
+        row for row in result_files.rows_of("early_stop") if row.get("rule", "full evaluation") != "full evaluation"
+    ]
+    kinds = list(dict.fromkeys(row["scores"] for row in rows))
+    saved = {(row["rule"], row["scores"]): row["samples saved"] for row in rows}
+    rules = list(dict.fromkeys(row["rule"] for row in rows))
+    return markdown(
+        ("samples saved", *kinds), [(rule, *(f"{saved[rule, kind]:.0%}" for kind in kinds)) for rule in rules]
+    )
+
+
+def mlperf_tiny() -> str:
+    """quaver's int8 models beside the reference int8 models."""
+    head = ("model", "file", "runs in", "evaluations", "accuracy", "latency / reference int8", "size / reference int8")
+    lines = [
+        (
+            row["model"],
+            row["file"],
+            row["runtime"],
+            row.get("evaluations", ""),
+            f"{row['accuracy']:.4f}",
+            f"{row['latency / reference int8']:.2f}x",
+            f"{row['size / reference int8']:.2f}x",
+        )
+        for row in result_files.rows_of("mlperf_tiny")
+    ]
+    return markdown(head, lines)
+
+
+def _mean(rows: Sequence[Row], column: str) -> float:
+    return fmean(row[column] for row in rows)
+
+
+def _geometric(rows: Sequence[Row], column: str) -> float:
+    return geometric_mean(row[column] for row in rows)
+
+
 def _loss(row: Row, method: str) -> float:
     return float(row["loss"][min(row["error"], key=row["error"].get) if method == "chosen" else method])
 
@@ -122,6 +204,11 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "portable-ways": ("portable", portable_ways),
     "sample-counts": ("sample_counts", sample_counts),
     "diagnosis": ("diagnosis", diagnosis),
+    "remedies": ("remedies", remedies),
+    "planted": ("planted", planted),
+    "overhead": ("overhead", overhead),
+    "mlperf-tiny": ("mlperf_tiny", mlperf_tiny),
+    "early-stop": ("early_stop", early_stop),
 }
 
 

@@ -24,3 +24,7 @@ class OnnxSession:
         """Run one batch."""
         outputs = self._session.run(None, feed)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def inputs(self) -> list[str]:
+        """Return the names of the inputs."""
+        return [entry.name for entry in self._session.get_inputs()]

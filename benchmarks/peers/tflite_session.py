@@ -33,3 +33,8 @@ class TFLiteSession:
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
         return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+
+    def input_quantization(self) -> tuple[float, int]:
+        """Return scale and zero point of the first input; a scale of 0 means that it takes floats."""
+        scale, zero_point = self._interpreter.get_input_details()[0]["quantization"]
+        return float(scale), int(zero_point)
