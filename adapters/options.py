@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 # The ops that adapters find: version 1 is those of quaver 0.1.0; version 2 adds ops of 0.2.0, and leaves ops with mask
-# values out; version 3 adds rewrites of the float graph. Runs record it, because their trials name ops.
-OPS_VERSION = 3
+# values out; version 3 adds rewrites of the float graph; version 4 offers only the weights of decoders. Runs record it,
+# because their trials name ops.
+OPS_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)

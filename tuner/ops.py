@@ -73,10 +73,12 @@ CALIBRATIONS = ("minmax", "percentile", "entropy")
 GRANULARITIES = ("per_channel", "per_tensor")
 # One scale and zero point for each block of a channel: how weights of less than 8 bits are stored.
 PER_BLOCK = "per_block"
+# The numbers in a block, by granularity.
+BLOCK_SIZES: Mapping[str, int] = MappingProxyType({PER_BLOCK: 64, "per_block_32": 32, "per_block_128": 128})
 SCHEMES = ("asym", "sym")
 # The details of a quantized op: each field of `OpConfig`, and its values.
 DETAILS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"mode": MODES, "calibration": CALIBRATIONS, "granularity": (*GRANULARITIES, PER_BLOCK), "scheme": SCHEMES}
+    {"mode": MODES, "calibration": CALIBRATIONS, "granularity": (*GRANULARITIES, *BLOCK_SIZES), "scheme": SCHEMES}
 )
 # The fields that do not apply to an op in this mode.
 _UNUSED = {"dynamic": ("calibration",), "weight_only": ("calibration", "scheme")}
@@ -121,6 +123,11 @@ class OpConfig:
     def calibrated(self) -> bool:
         """True if its activations are quantized with calibrated ranges."""
         return self.quantized and self.mode == "static"
+
+    @property
+    def block_size(self) -> int:
+        """The numbers of a weight that share a scale and a zero point; 0 if the weight is not stored in blocks."""
+        return BLOCK_SIZES.get(self.granularity, 0)
 
     def __str__(self) -> str:
         mode = "" if self.mode == "static" else self.mode

@@ -28,7 +28,19 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from quaver.errors import SettingsError
-from quaver.ops import CALIBRATIONS, DETAILS, FLOAT, INT8, MODES, PER_BLOCK, SCHEMES, Op, OpConfig, Precision
+from quaver.ops import (
+    BLOCK_SIZES,
+    CALIBRATIONS,
+    DETAILS,
+    FLOAT,
+    INT8,
+    MODES,
+    PER_BLOCK,
+    SCHEMES,
+    Op,
+    OpConfig,
+    Precision,
+)
 from quaver.patterns import MatchBudget, Pattern, PatternError
 from quaver.repairs import name_of, order, strength_of
 from quaver.suggestions import hint
@@ -54,7 +66,7 @@ _FIELDS = {
     "algorithm": ("calibration", CALIBRATIONS),
     "granularity": ("granularity", DETAILS["granularity"]),
     "bits": ("precision", ("4", "8", "32")),
-    "group_size": ("granularity", ("64",)),
+    "group_size": ("granularity", tuple(str(size) for size in sorted(BLOCK_SIZES.values()))),
     "scheme": ("scheme", SCHEMES),
     "mode": ("mode", MODES),
     "quant_mode": ("mode", MODES),
@@ -71,7 +83,9 @@ _FIXED = {
 }
 _FIXED_IN_BLOCKS = {**_FIXED, ("weight", "scheme"): ("asym", "each block of a weight has a zero point")}
 # Numbers that stand for a value.
-_NUMBERS = {("bits", "4"): "int4", ("bits", "8"): "int8", ("bits", "32"): "fp32", ("group_size", "64"): PER_BLOCK}
+_NUMBERS = {("bits", "4"): "int4", ("bits", "8"): "int8", ("bits", "32"): "fp32"} | {
+    ("group_size", str(size)): granularity for granularity, size in BLOCK_SIZES.items()
+}
 
 _ALL_TYPES_LABEL = f"op_type_dict[{ALL_TYPES!r}]"
 

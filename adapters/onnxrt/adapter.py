@@ -29,6 +29,7 @@ from quaver.adapters.onnxrt.inspect.file_view import FileView, StandaloneFile
 from quaver.adapters.onnxrt.inspect.local_runs import OutputRecorder, local_errors, record_outputs
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.model_file import LoadedModel, check_readable, load_model
+from quaver.adapters.onnxrt.ops.decoder import tied_weights
 from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.adapters.onnxrt.ops.units import find_units
 from quaver.adapters.onnxrt.ops.unquantizable import (
@@ -83,6 +84,8 @@ class OnnxAdapter(Adapter):
     def _set_model(self, model: LoadedModel) -> None:
         """Find the ops of a model, and prepare to build its configurations."""
         self._model, graph, options = model, model.graph, self._options
+        graph.tied = tied_weights(graph) if options.ops_version > 3 else {}
+        graph.constants |= {name: graph.constants[table].T for name, table in graph.tied.items()}
         self._units = find_units(graph, options.ops_version)
         mark = _unused_separator(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)

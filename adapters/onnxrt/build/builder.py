@@ -15,7 +15,7 @@ from onnx import NodeProto
 
 from quaver.adapters.calibration.channel_statistics import Channels, Statistic
 from quaver.adapters.calibration.ranges import Range
-from quaver.adapters.onnxrt.build import int4, protobuf
+from quaver.adapters.onnxrt.build import blocks, protobuf
 from quaver.adapters.onnxrt.build.affine import Float, activation_parameters, widened
 from quaver.adapters.onnxrt.build.channel_scaling import Rescaler
 from quaver.adapters.onnxrt.build.emitter import Emitter
@@ -82,7 +82,7 @@ class Builder:
         }
         self.rescaler = Rescaler(graph, units, store, mark, self.root_of)
         self.calibrate({})
-        self.int4 = functools.cache(functools.partial(int4.constants, self))
+        self.blocks = functools.cache(functools.partial(blocks.constants, self))
         self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]
         self._shell, self._tail = _frame(graph)
         self._nodes: dict[tuple[object, ...], bytes] = {}

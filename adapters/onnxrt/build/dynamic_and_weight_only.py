@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.build import int4, protobuf
+from quaver.adapters.onnxrt.build import blocks, protobuf
 from quaver.adapters.onnxrt.build.lstm import lstm_parts
 from quaver.adapters.onnxrt.build.weight_store import Entry
 from quaver.adapters.onnxrt.load.graph import integer
-from quaver.adapters.onnxrt.ops.int4 import INT4_PER_BLOCK
 from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.errors import BuildError
 from quaver.ops import INT8, OpConfig
@@ -71,8 +70,8 @@ def float_io_op(
         return FloatIoParts(nodes, entries, reads, uses_ort_domain=True)
     if node.op_type in ("MatMul", "Gemm") and choice.mode == "dynamic":
         return _dynamic_product(builder, unit, choice, source, target, mark)
-    if choice == INT4_PER_BLOCK and node.op_type in ("MatMul", "Gemm"):
-        return _int4_product(builder, unit, source, target, mark)
+    if choice.block_size and node.op_type in ("MatMul", "Gemm"):
+        return _product_in_blocks(builder, unit, choice, source, target, mark)
     if unit.weight is not None and choice.mode == "weight_only" and choice.precision == INT8:
         return _weight_only(builder, unit, choice, source, target, mark)
     raise BuildError(f"op {unit.op.name!r} ({unit.op.kind}) cannot run as '{choice}'")
@@ -156,13 +155,16 @@ def _weight_only(builder: Builder, unit: Unit, choice: OpConfig, source: str, ta
     return FloatIoParts(nodes, entries, biases)
 
 
-def _int4_product(builder: Builder, unit: Unit, source: str, target: str, mark: str) -> FloatIoParts:
+def _product_in_blocks(
+    builder: Builder, unit: Unit, choice: OpConfig, source: str, target: str, mark: str
+) -> FloatIoParts:
     node = builder.graph.nodes[unit.anchor]
     bias = next(filter(None, node.input[2:]), "")
     product = builder.label(unit.op.name, "product") + mark
-    product_node, weight = int4.product(builder, unit, source, product if bias else target, node.name + mark)
+    target_of_product = product if bias else target
+    nodes, entries = blocks.product(builder, unit, choice, source, target_of_product, node.name + mark)
     sum_ = _sum(product, bias, target, builder.label(unit.op.name, "biased") + mark)
-    return FloatIoParts(product_node + sum_, weight.entries, (bias,) if bias else (), uses_ort_domain=True)
+    return FloatIoParts(nodes + sum_, entries, (bias,) if bias else (), uses_ort_domain=True)
 
 
 def _sum(product: str, bias: str, target: str, name: str) -> bytes:

@@ -20,7 +20,7 @@ from quaver.adapters.onnxrt.build.repairs import RepairedUnit
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel, merged
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightParts
 from quaver.adapters.onnxrt.ops.unit import Unit
-from quaver.ops import PER_BLOCK, OpConfig, QuantConfig
+from quaver.ops import OpConfig, QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
@@ -256,7 +256,7 @@ class Emitter(Plan):
         (name,) = unit.activations
         source = self._float_input(name)
         is_quantized = self.builder.root(name) in self.uint8_outputs
-        is_fused = choice.mode == "weight_only" and choice.granularity != PER_BLOCK
+        is_fused = choice.mode == "weight_only" and not choice.block_size
         return self._behind_guard(source) if is_quantized and is_fused else source
 
     def _emit_names(self, node: NodeProto) -> None:
@@ -317,9 +317,15 @@ class Emitter(Plan):
         return name
 
     def _emit_constant(self, name: str) -> None:
-        if name not in self.emitted:
-            self.emitted.add(name)
+        if name in self.emitted:
+            return
+        self.emitted.add(name)
+        table = self.builder.graph.tied.get(name)
+        if table is None:
             self.entries.append(self.builder.store.constant(name))
+        else:
+            self._emit_constant(table)
+            self.nodes.append(protobuf.node("Transpose", [table], [name], self.builder.label(name, "transposed")))
 
     def _dequantized_tensor(self, name: str) -> str:
         """Quantize and dequantize a tensor, once, and return the name of the result."""

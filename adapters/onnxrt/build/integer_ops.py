@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto
 
-from quaver.adapters.onnxrt.build import int4, protobuf
+from quaver.adapters.onnxrt.build import blocks, protobuf
 from quaver.adapters.onnxrt.build.weight_store import Entry
 from quaver.adapters.onnxrt.load.graph import integer
 from quaver.adapters.onnxrt.ops.passthrough import BOUNDED, bounds
 from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError
-from quaver.ops import PER_BLOCK, OpConfig
+from quaver.ops import OpConfig
 from quaver.types import Array
 
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ def embedding_parts(builder: Builder, unit: Unit, choice: OpConfig, target: str,
     store, node = builder.store, builder.graph.nodes[unit.anchor]
     row_numbers, axis = str(node.input[1]), integer(node, "axis", 0)
     name = node.name + mark
-    if choice.granularity == PER_BLOCK:
-        lookup_node, weight = int4.lookup(builder, unit, row_numbers, target, name)
+    if choice.block_size:
+        lookup_node, weight = blocks.lookup(builder, unit, choice, row_numbers, target, name)
         return EmbeddingParts(lookup_node, weight.entries, uses_ort_domain=True)
     if unit.writes_integers_as(choice):
         table, entry = store.table(unit.weight)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.ops.unit import Unit, quantization_absorbs
-from quaver.ops import PER_BLOCK, OpConfig, QuantConfig
+from quaver.ops import OpConfig, QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
@@ -265,7 +265,7 @@ class Plan:
         graph = self.builder.graph
         node = graph.nodes[unit.anchor]
         is_product = node.op_type in ("Gemm", "MatMul")
-        if choice.mode != "weight_only" or choice.granularity == PER_BLOCK or not is_product:
+        if choice.mode != "weight_only" or choice.block_size or not is_product:
             return None
         name = node.output[0] if node.op_type == "Gemm" else unit.output
         is_clipped = any(graph.nodes[index].op_type in ("Relu", "Clip") for index in graph.consumers.get(name, ()))

@@ -11,7 +11,7 @@ from onnx import NodeProto
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.inspection import ModelView
-from quaver.adapters.onnxrt.build import int4
+from quaver.adapters.onnxrt.build import blocks
 from quaver.adapters.onnxrt.build.affine import Float, quantize_table, quantize_weight
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.emitter import Emitter
@@ -26,7 +26,7 @@ from quaver.adapters.onnxrt.inspect.local_runs import record_branches, record_qu
 from quaver.adapters.onnxrt.inspect.other_nodes import OtherNode, other_branches, other_nodes_of_plan
 from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun, UntunedOp
-from quaver.ops import PER_BLOCK, QuantConfig
+from quaver.ops import QuantConfig
 from quaver.types import Feed
 
 # What torch's exporter writes for each node: a list of module paths, the node's own name last.
@@ -85,8 +85,8 @@ class ConfigView(ModelView):
         choice, (outer, inner) = self._config[unit.op.name], weight_axes(builder.graph, unit)
         if not choice.quantized:
             return OpWeight(unit.op.name, values, values, outer, inner)
-        if choice.granularity == PER_BLOCK:
-            return OpWeight(unit.op.name, values, int4.dequantized(builder, unit), outer, inner)
+        if choice.block_size:
+            return OpWeight(unit.op.name, values, blocks.dequantized(builder, unit, choice), outer, inner)
         if unit.is_embedding and unit.writes_integers_as(choice):
             table = quantize_table(values, builder.store.table_parameters(name))
             return OpWeight(unit.op.name, values, table, outer, inner)

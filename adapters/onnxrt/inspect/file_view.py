@@ -13,8 +13,8 @@ from quaver.adapters.abilities import SupportsProfiling, require
 from quaver.adapters.base import Adapter
 from quaver.adapters.data import count_samples
 from quaver.adapters.inspection import ModelView, StandaloneView
+from quaver.adapters.onnxrt.build.blocks import is_transposed
 from quaver.adapters.onnxrt.build.builder import Builder
-from quaver.adapters.onnxrt.build.int4 import is_transposed
 from quaver.adapters.onnxrt.inspect.channel_axes import (
     channel_axis,
     movement_kinds,
@@ -75,8 +75,9 @@ class FileView(ModelView):
 
     def _precision(self, unit: Unit) -> str:
         node = self._file.node_of(unit)
-        if self._file.bits_in_blocks(node) == INT4.bits:
-            return str(INT4)
+        bits = self._file.bits_in_blocks(node)
+        if bits is not None:
+            return str(INT4 if bits == INT4.bits else INT8)
         return str(INT8 if self._file.is_int8(unit, node) else FP32)
 
     @functools.cached_property

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
-from quaver.adapters.onnxrt.build.int4 import unpacked
+from quaver.adapters.onnxrt.build.blocks import unpacked
 from quaver.adapters.onnxrt.inspect.local_runs import RecordedTensor
 from quaver.adapters.onnxrt.load.graph import integer
 from quaver.adapters.onnxrt.ops.passthrough import MOVEMENT
@@ -267,15 +267,18 @@ class QuantizedFile:
         return integer(node, "bits", 4) if node is not None and node.op_type in _IN_BLOCKS else None
 
     def weight_in_blocks(self, node: NodeProto) -> Array | None:
-        """Return a four-bit weight in blocks as float, a row for each channel; None for other weights."""
-        values, scale, zero = (self._value(node.input[at]) for at in _IN_BLOCKS.get(node.op_type, (0, 0, 0)))
-        if self.bits_in_blocks(node) != 4 or values is None or scale is None or zero is None or zero.dtype != np.uint8:
+        """Return a weight in blocks of 4 or 8 bits as float, a row for each channel; None for other weights."""
+        values, scale, zero = (self._stored(node.input[at]) for at in _IN_BLOCKS.get(node.op_type, (0, 0, 0)))
+        bits = self.bits_in_blocks(node)
+        if bits not in (4, 8) or values is None or scale is None or zero is None or zero.dtype != np.uint8:
             return None
         height = integer(node, "N", len(values))
         by = scale.reshape(height, -1)
-        steps, zeros = unpacked(values.reshape(height, -1)), unpacked(zero.reshape(height, -1))[:, : by.shape[1]]
+        steps, zeros = values.reshape(height, -1), zero.reshape(height, -1)
+        if bits == 4:
+            steps, zeros = unpacked(steps), unpacked(zeros)[:, : by.shape[1]]
         blocks = np.repeat(np.stack([by, zeros]), integer(node, "block_size", 128), axis=2)[..., : steps.shape[1]]
-        real = (steps - blocks[1]) * blocks[0]
+        real = (steps.astype(np.float32) - blocks[1]) * blocks[0]
         return np.asarray(real[:, : integer(node, "K", real.shape[1])], np.float32)
 
     def bias(self, node: NodeProto) -> QuantizedTensor | None:
@@ -317,6 +320,12 @@ class QuantizedFile:
         is_axis = -values.ndim <= axis < values.ndim and values.shape[axis] == scale.size
         along = axis % values.ndim if is_axis else values.shape.index(scale.size)
         return QuantizedTensor(values, QuantizationParameters(scale, zero, along))
+
+    def _stored(self, name: str) -> Array | None:
+        """Return a constant, also behind the Reshape that lets a product read the table of a lookup."""
+        producer = self._producers.get(name)
+        is_reshaped = producer is not None and producer.op_type == "Reshape"
+        return self._value(producer.input[0] if producer is not None and is_reshaped else name)
 
     def _value(self, name: str) -> Array | None:
         tensor = self._constants.get(name)

@@ -30,6 +30,7 @@ class Graph:
         output_names: names of the model's outputs.
         body_names: every name that occurs in such a body.
         merged: for a node that stands for other nodes of the user too, the names of those.
+        tied: by the constant of a product, the table of which it is the transpose; the table alone is stored.
     """
 
     nodes: list[NodeProto]
@@ -44,6 +45,7 @@ class Graph:
     output_names: frozenset[str] = frozenset()
     body_names: set[str] = field(default_factory=set)
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tied: dict[str, str] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[ValueInfoProto]:

@@ -9,6 +9,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, integer, real
+from quaver.adapters.onnxrt.ops.blocks import offer_int4
+from quaver.adapters.onnxrt.ops.decoder import decoder_units, is_decoder
 from quaver.adapters.onnxrt.ops.exclusions import (
     feeds_softmax,
     is_gelu_factor,
@@ -16,7 +18,6 @@ from quaver.adapters.onnxrt.ops.exclusions import (
     mixes_probabilities,
     probabilities,
 )
-from quaver.adapters.onnxrt.ops.int4 import offer_int4
 from quaver.adapters.onnxrt.ops.passthrough import (
     bounds,
     has_int8_average,
@@ -77,6 +78,8 @@ def find_units(graph: Graph, ops_version: int = OPS_VERSION) -> list[Unit]:
         absorbed.update(unit.nodes)
         if unit.quantized_output:
             uint8_outputs.add(unit.output)
+    if ops_version > 3 and is_decoder(graph):
+        return decoder_units(graph, units)
     return _without_open_bridges(units, roots)
 
 

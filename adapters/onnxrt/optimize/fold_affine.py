@@ -9,6 +9,7 @@ import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.load.graph import Graph
+from quaver.adapters.onnxrt.ops.decoder import tied_weights
 from quaver.adapters.onnxrt.optimize.graph_edit import producer, removable_producer, remove_node
 from quaver.adapters.onnxrt.optimize.layers import (
     channel_axis,
@@ -34,9 +35,9 @@ _PASS_ON = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Flatten", "Squee
 
 def fold_into_next_layer(graph: Graph) -> int:
     """Drop Mul, Add, Sub, Div and BatchNormalization of constants before layers, and return how many went."""
-    count = 0
+    count, tied = 0, tied_weights(graph)
     for layer in list(graph.nodes):
-        if not is_foldable_layer(graph, layer):
+        if not is_foldable_layer(graph, layer) or layer.input[1] in tied:  # the table has to stay the same constant
             continue
         for _ in range(_MAX_FOLDS):
             node = removable_producer(graph, layer.input[0])

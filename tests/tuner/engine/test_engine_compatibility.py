@@ -37,7 +37,7 @@ def test_runs_without_a_recorded_version_follow_optimise_float(
 
 
 def test_a_new_run_has_the_newest_ops() -> None:
-    assert ops_version_of(None, {}) == 3
+    assert ops_version_of(None, {}) == 4
 
 
 def test_the_version_of_the_ops_does_not_count_as_calibration() -> None:
@@ -68,7 +68,7 @@ def test_without_rewrites_a_run_has_all_ops_and_is_recovered_with_them(tmp_path:
         objective="size", max_trials=1, workspace=tmp_path / "run", report=False, verbose=0,
     )  # fmt: skip
     snapshot = read_snapshot(result.workspace)
-    assert snapshot.header.calibration["ops_version"] == 3
+    assert snapshot.header.calibration["ops_version"] == 4
     assert [op.name for op in snapshot.header.ops] == ["first", "pad", "last"]
     assert result.best is not None
     assert quaver.recover(model, result.workspace, result.best.number).sha256 == result.best.model_hash

@@ -13,7 +13,7 @@ from onnx_models import Array, Net, opened, space, weight
 
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.onnxrt.build.saturation import has_overflow, reduction_of
-from quaver.adapters.onnxrt.ops.int4 import INT4_PER_BLOCK
+from quaver.adapters.onnxrt.ops.blocks import INT4_PER_BLOCK
 from quaver.ops import FLOAT, INT8, OpConfig, QuantConfig
 from quaver.processors import this_processor
 

@@ -13,8 +13,8 @@ from onnx_models import Array, Net, data, kernels, opened, space, weight
 
 import quaver
 from quaver.adapters.abilities import weight_errors
-from quaver.adapters.onnxrt.build.int4 import packed, quantize_blocks, unpacked
-from quaver.adapters.onnxrt.ops.int4 import BLOCK, INT4_PER_BLOCK
+from quaver.adapters.onnxrt.build.blocks import packed, quantize_blocks, unpacked
+from quaver.adapters.onnxrt.ops.blocks import BLOCK, INT4_PER_BLOCK
 from quaver.engine.scoring.judge import judge_snapshot
 from quaver.errors import BuildError, ModelError, SettingsError
 from quaver.history import read_snapshot
@@ -107,15 +107,15 @@ def test_unpacking_undoes_packing() -> None:
 def test_four_bits_are_no_choice_by_themselves(model: onnx.ModelProto) -> None:
     with opened(model) as adapter:
         (op,) = adapter.ops()
-        assert op.smaller == (INT4_PER_BLOCK,) and INT4_PER_BLOCK not in op.choices
-        assert op.with_smaller().choices == (*op.choices, INT4_PER_BLOCK)
+        assert op.smaller[0] == INT4_PER_BLOCK and INT4_PER_BLOCK not in op.choices
+        assert op.with_smaller().choices == (*op.choices, *op.smaller)
         assert INT4 not in {choice.precision for choice in op.choices}
 
 
 @pytest.mark.parametrize(
     "model",
     [
-        product("MatMul", inputs=63),
+        product("MatMul", inputs=31, outputs=200),
         product("MatMul", inputs=64, outputs=63),
         lookup(weight(ROWS, 100)),
         lookup(weight(WIDTH, ROWS), axis=1),
@@ -211,7 +211,7 @@ def test_the_size_objective_uses_four_bits_and_trials_are_recovered_byte_for_byt
     saved = result.save(tmp_path / "small.onnx")
     assert quaver.read_provenance(saved).model == result.best.model_hash
     snapshot = read_snapshot(result.history_path)
-    assert snapshot.header.ops[0].smaller == (INT4_PER_BLOCK,)
+    assert snapshot.header.ops[0].smaller[0] == INT4_PER_BLOCK
     told = judge_snapshot(snapshot).best
     assert told is not None and told.number == result.best.number  # what the page and the report go by
     again = quaver.recover(text(), result.history_path, result.best.number)
@@ -237,6 +237,7 @@ def test_other_objectives_use_four_bits_only_by_a_rule(tmp_path: Path) -> None:
         {"dtype": ["int4"]},
         {"dtype": "uint4", "granularity": "per_block", "scheme": "asym"},
         {"bits": 4, "group_size": 64},
+        {"bits": 4, "group_size": 32},
     ],
     ids=str,
 )
@@ -252,8 +253,8 @@ def test_a_rule_for_what_cannot_be_is_refused(tmp_path: Path) -> None:
         tuned(tmp_path, op_name_dict={"scores": "int4"})
     with pytest.raises(SettingsError, match="'sym' is not possible, each block of a weight has a zero point"):
         tuned(tmp_path, op_type_dict={"MatMul": {"weight": {"bits": 4, "scheme": "sym"}}})
-    with pytest.raises(SettingsError, match="32 is not possible"):
-        tuned(tmp_path, op_type_dict={"MatMul": {"weight": {"bits": 4, "group_size": 32}}})
+    with pytest.raises(SettingsError, match="16 is not possible"):
+        tuned(tmp_path, op_type_dict={"MatMul": {"weight": {"bits": 4, "group_size": 16}}})
 
 
 # --- seen from inside ---
