@@ -21,7 +21,7 @@ from quaver.errors import SettingsError
 from quaver.introspection import Timing
 from quaver.ops import QuantConfig
 from quaver.processors import Portability, this_processor
-from quaver.types import CalibrationData, Feed, ModelLike
+from quaver.types import Array, CalibrationData, Feed, ModelLike
 from quaver.unquantizable import Unquantizable
 
 if TYPE_CHECKING:
@@ -107,6 +107,21 @@ class SupportsLocalErrors(Protocol):
 
         The op gets float inputs, so errors of other ops do not count.
         """
+
+
+class PartialRuns(Protocol):
+    """Runs the float model once, and models that differ from it in one op from that op on."""
+
+    def outputs(self, config: QuantConfig, count: int) -> list[list[Array]] | None:
+        """Return the outputs of a configuration for the first feeds; None if it has to run as a whole."""
+
+
+@runtime_checkable
+class SupportsPartialRuns(Protocol):
+    """Runs only the part of a model that a quantized op changes."""
+
+    def partial_runs(self, feeds: Sequence[Feed]) -> PartialRuns | None:
+        """Return what runs parts of models on these feeds; None if they run as a whole."""
 
 
 @runtime_checkable
@@ -300,6 +315,11 @@ def local_errors(adapter: Adapter, config: QuantConfig) -> dict[str, tuple[float
     if supports(adapter, SupportsLocalErrors):
         return adapter.local_errors(config)
     return local_errors_one_by_one(adapter, config)
+
+
+def partial_runs(adapter: Adapter, feeds: Sequence[Feed]) -> PartialRuns | None:
+    """Return what runs parts of models on these feeds; None if models run as a whole."""
+    return adapter.partial_runs(feeds) if supports(adapter, SupportsPartialRuns) else None
 
 
 def local_errors_one_by_one(adapter: Adapter, config: QuantConfig) -> dict[str, tuple[float, float]]:

@@ -27,6 +27,7 @@ from quaver.adapters.onnxrt.build.weight_store import WeightStore
 from quaver.adapters.onnxrt.inspect.config_view import ConfigView
 from quaver.adapters.onnxrt.inspect.file_view import FileView, StandaloneFile
 from quaver.adapters.onnxrt.inspect.local_runs import OutputRecorder, local_errors, record_outputs
+from quaver.adapters.onnxrt.inspect.partial_runs import PartialRuns
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.model_file import LoadedModel, check_readable, load_model
 from quaver.adapters.onnxrt.ops.decoder import tied_weights
@@ -214,6 +215,10 @@ class OnnxAdapter(Adapter):
         # An op's own error hardly depends on which samples it sees, so half of them are enough.
         half = self._probe_samples[: -(-len(self._probe_samples) // 2)]
         return local_errors(self._builder, config, half, self._options.threads)
+
+    def partial_runs(self, feeds: Sequence[Feed]) -> PartialRuns | None:
+        # Another runtime computes otherwise, so its own sessions run whole models.
+        return PartialRuns(self._builder, feeds, self._options.threads) if self.runtime is ONNX_RUNTIME else None
 
     @classmethod
     def board_script(cls) -> str:

@@ -49,14 +49,19 @@ class Emitter(Plan):
     def run(self, outputs: tuple[str, ...]) -> SerializedModel:
         """Emit all nodes, and return the model with these float tensors as outputs besides its own."""
         builder = self.builder
-        for index in range(len(builder.graph.nodes)):
-            self._emit(index)
-        for name in builder.captured_constants:
-            self._emit_constant(name)
+        self.run_part(range(len(builder.graph.nodes)), builder.captured_constants)
         for value in builder.graph.outputs:
             if value.name in builder.graph.constants:
                 self._emit_constant(value.name)
         return self.finish(outputs)
+
+    def run_part(self, indices: Iterable[int], captured: Iterable[str]) -> None:
+        """Emit some nodes, in graph order, and those constants among the tensors that their bodies capture."""
+        for index in indices:
+            self._emit(index)
+        for name in captured:
+            if name in self.builder.graph.constants:
+                self._emit_constant(name)
 
     def finish(self, outputs: tuple[str, ...]) -> SerializedModel:
         """Join what was emitted so far."""

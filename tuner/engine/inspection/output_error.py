@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quaver.adapters import Adapter
+from quaver.adapters import Adapter, abilities
 from quaver.adapters.data import count_samples
 from quaver.engine.inspection.output_metric import OutputMetric, PartError
 from quaver.ops import QuantConfig
 from quaver.types import Array, Feed
+
+log = logging.getLogger(__name__)
+
+# The largest error of the float model in parts, compared with the whole: quantized ops that matter have 1e-6 and more,
+# and other roundings of float32 about 1e-12. Judgement.
+MAX_PARTIAL_ERROR = 1e-7
 
 Outputs: TypeAlias = list[NDArray[np.float64]]
 """The numeric outputs of one feed."""
@@ -32,6 +39,8 @@ class OutputErrors:
     def __init__(self, adapter: Adapter, last: str, feeds: Sequence[Feed]) -> None:
         self._adapter, self._last, self._feeds = adapter, last, feeds
         self._metric: OutputMetric | None = None
+        self._partial: abilities.PartialRuns | None = None
+        self._is_partial_checked = False
 
     @property
     def metric(self) -> OutputMetric:
@@ -44,11 +53,39 @@ class OutputErrors:
 
     def error(self, config: QuantConfig, count: int) -> float:
         """Return the error of a configuration on the first `count` feeds."""
-        return self.metric.error(self.outputs(config, count))
+        return self.metric.error(self._partial_outputs(config, count) or self.outputs(config, count))
 
     def by_slice(self, config: QuantConfig, count: int) -> tuple[PartError, ...]:
         """Return the error of each part of the outputs on the first `count` feeds."""
         return self.metric.by_slice(self.outputs(config, count))
+
+    def _partial_outputs(self, config: QuantConfig, count: int) -> list[list[Array]] | None:
+        """Return the outputs of a configuration with one quantized op, from a run of the part that it changes."""
+        if len(config.quantized_ops) != 1:
+            return None
+        try:
+            if not self._is_partial_checked:
+                self._is_partial_checked = True
+                self._partial = self._checked_partial_runs(config)
+            results = None if self._partial is None else self._partial.outputs(config, count)
+        except Exception as error:  # a runtime may refuse a part of a model that it runs as a whole
+            log.info("models with one quantized op run as a whole: %s", error)
+            self._partial = results = None
+        return None if results is None else [numeric_outputs(result) for result in results]
+
+    def _checked_partial_runs(self, config: QuantConfig) -> abilities.PartialRuns | None:
+        """Return what runs parts of models, if the parts of the float model give the outputs of the whole."""
+        partial = abilities.partial_runs(self._adapter, self._feeds)
+        if partial is None or not self.metric.parts:
+            return None
+        results = partial.outputs(config.fallback(*config.quantized_ops), 1)
+        if results is None or not all(map(numeric_outputs, results)):
+            return None
+        error = self.metric.error([numeric_outputs(result) for result in results])
+        if error > MAX_PARTIAL_ERROR:
+            log.info("models with one quantized op run as a whole: the float model in parts differs by %.2g", error)
+            return None
+        return partial
 
     def outputs(self, config: QuantConfig | None, count: int) -> list[list[Array]]:
         """Return the outputs of a configuration on the first `count` feeds; those of its last op if none is numeric."""
