@@ -40,12 +40,14 @@ class Measurement:
         configs: the configurations, in order.
         samples: for output errors, the number of feeds to run.
         ops: for outputs, the ops to record.
+        whole: for output errors, always run the whole model: it may end the process where a part of it does not.
     """
 
     kind: str
     configs: tuple[QuantConfig, ...]
     samples: int = 0
     ops: tuple[str, ...] = ()
+    whole: bool = False
 
     @property
     def name(self) -> str:
@@ -92,7 +94,7 @@ def carry_out(bench: Bench, measurement: Measurement) -> Any:
 
 def _output_error(bench: Bench, measurement: Measurement) -> float:
     (config,) = measurement.configs
-    return bench.errors.error(config, measurement.samples)
+    return bench.errors.error(config, measurement.samples, measurement.whole)
 
 
 def _local_errors(bench: Bench, measurement: Measurement) -> Mapping[str, tuple[float, float]]:

@@ -120,7 +120,10 @@ class AdapterProbe(Probe):
         alone = {name: float_model.replace({name: config[name]}) for name in names}
         keys = {name: f"{name} {config[name]}" for name in names}
         errors = self._measure_each(
-            "sensitivity", Stage.SENSITIVITY, [(keys[name], alone[name]) for name in names], self._few_feeds
+            "sensitivity.whole" if self._searching else "sensitivity",
+            Stage.SENSITIVITY,
+            [(keys[name], alone[name]) for name in names],
+            self._few_feeds,
         )
         return {name: errors[keys[name]] for name in names}
 
@@ -303,13 +306,16 @@ class AdapterProbe(Probe):
         if not self.has_samples:
             return sum(abilities.weight_errors(self._adapter, config).values())
         try:
-            return float(self._runner.run(Measurement(OUTPUT_ERROR, (config,), feeds())))
+            return float(self._runner.run(Measurement(OUTPUT_ERROR, (config,), feeds(), whole=self._searching)))
         except ProcessDied:
             self._find_fatal_ops(config)
             return math.inf
 
     def _find_fatal_ops(self, config: QuantConfig) -> None:
-        """Measure each op of a configuration that died alone, unless one is known that ends the process."""
+        """Measure each op of a configuration that died alone, unless one is known that ends the process.
+
+        Whole models run, as the one that died did.
+        """
         if self._searching or self._runner.fatal_ops(config):
             return
         self._searching = True
@@ -382,7 +388,7 @@ class AdapterProbe(Probe):
         self, configs: Sequence[tuple[str, QuantConfig]], feeds: Callable[[], int]
     ) -> Iterator[tuple[str, float]]:
         """Yield errors as they are measured: in parallel if there are workers, else one after another."""
-        if self._executor is None or not self.has_samples:
+        if self._executor is None or not self.has_samples or self._searching:
             for key, config in configs:
                 self._check_time()
                 yield key, self._error(config, feeds)

@@ -51,9 +51,13 @@ class OutputErrors:
             )
         return self._metric
 
-    def error(self, config: QuantConfig, count: int) -> float:
-        """Return the error of a configuration on the first `count` feeds."""
-        return self.metric.error(self._partial_outputs(config, count) or self.outputs(config, count))
+    def error(self, config: QuantConfig, count: int, whole: bool = False) -> float:
+        """Return the error of a configuration on the first `count` feeds.
+
+        If a single op is quantized, only the part of the model that it changes runs, unless `whole` is set.
+        """
+        results = None if whole else self._partial_outputs(config, count)
+        return self.metric.error(self.outputs(config, count) if results is None else results)
 
     def by_slice(self, config: QuantConfig, count: int) -> tuple[PartError, ...]:
         """Return the error of each part of the outputs on the first `count` feeds."""
