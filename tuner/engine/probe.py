@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,17 +11,14 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Adapter, abilities
-from quaver.adapters.data import count_samples
+from quaver.engine.error_probe import ErrorProbe
 from quaver.engine.event_base import Stage
-from quaver.engine.events import Progressed, StageStarted, TimingsReused
+from quaver.engine.events import StageStarted, TimingsReused
 from quaver.engine.executors.base import Executor
-from quaver.engine.executors.parallel_probe import measured_beside
 from quaver.engine.measurement_runner import FATAL_SLOWDOWN, MeasurementRunner, OpenWorker, ProcessDied
 from quaver.engine.measurements import (
     LOCAL_ERRORS,
     OP_SECONDS,
-    OUTPUT_ERROR,
-    OUTPUT_METRIC,
     OUTPUTS,
     SPEED,
     TIME_MODEL,
@@ -40,11 +36,6 @@ from quaver.probe import Observed, OpTime, Probe
 from quaver.space import TuningSpace
 from quaver.time_model import TimeModel
 from quaver.types import Feed, PlainMapping
-
-# Seconds between notes while many ops are measured, so that a crash loses little. Judgement.
-NOTE_SECONDS = 10.0
-# Single ops are compared on the first few probe samples; whole configurations differ less, so on all. Judgement.
-FEW_SAMPLES = 16
 
 
 class OutOfTime(Exception):
@@ -83,20 +74,19 @@ class AdapterProbe(Probe):
         self._adapter, self._space, self._history, self._observer = adapter, space, history, observer
         self._out_of_time, self._cost = options.out_of_time, options.cost_model
         self._cache, self._announced_reuse = options.cache or TimingCache(None), False
-        self._executor: Executor | None = None
         self._runner = MeasurementRunner(self._bench, space, history, observer, options.open_worker)
         self._opened_bench: Bench | None = None
-        self._searching = False
+        self._errors = ErrorProbe(self, space, history, observer, self._runner)
 
     @contextlib.contextmanager
     def measuring_with(self, executor: Executor, local: bool = False) -> Iterator[None]:
         """Let the workers of an executor measure output errors; a single `local` one measures everything else, too."""
-        self._executor = executor if executor.isolated else None
+        self._errors.executor = executor if executor.isolated else None
         self._runner.share(executor if local and executor.isolated and executor.jobs == 1 else None)
         try:
             yield
         finally:
-            self._executor = None
+            self._errors.executor = None
             self._runner.share(None)
 
     def close(self) -> None:
@@ -108,24 +98,18 @@ class AdapterProbe(Probe):
         return self._runner.fatal_ops(config)
 
     @property
+    def adapter(self) -> Adapter:
+        """The adapter of the run."""
+        return self._adapter
+
+    @property
     def has_samples(self) -> bool:
         # A calibrated run uses the measurements of its history, or needs samples for new ones.
         header = self._history.header
         return bool(self._adapter.probe_samples) or header is None or header.calibrated
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
-        config = config or self._space.default_config()
-        float_model = self._space.float_config()
-        names = [name for name in self._space.tunable if config[name].quantized]
-        alone = {name: float_model.replace({name: config[name]}) for name in names}
-        keys = {name: f"{name} {config[name]}" for name in names}
-        errors = self._measure_each(
-            "sensitivity.whole" if self._searching else "sensitivity",
-            Stage.SENSITIVITY,
-            [(keys[name], alone[name]) for name in names],
-            self._few_feeds,
-        )
-        return {name: errors[keys[name]] for name in names}
+        return self._errors.sensitivity(config or self._space.default_config())
 
     def mse(self) -> Mapping[str, float]:
         return dict(self._measure_once("mse", Stage.LOCAL_ERRORS, self._mse)) if self.has_samples else self._by_weight()
@@ -140,7 +124,7 @@ class AdapterProbe(Probe):
                 )
             )
         if config.fingerprint not in self._history.notes.get("probe.local_errors", {}):
-            self._check_time()
+            self.check_time()
             self._observer(StageStarted(Stage.REPAIRS))
             self._history.extend_note("probe.local_errors", {config.fingerprint: self._relative_errors(config)})
         return dict(self._history.notes["probe.local_errors"][config.fingerprint])
@@ -155,7 +139,7 @@ class AdapterProbe(Probe):
             return {name: OpTime(target.fp32[name], target.quantized[name]) for name in self._space.quantizable}
 
         def measure() -> dict[str, list[float]]:
-            self._samples()
+            self.samples()
             try:
                 fp32, int8 = self._runner.run(Measurement(OP_SECONDS, (self._space.default_config(),)))
             except ProcessDied:
@@ -165,24 +149,19 @@ class AdapterProbe(Probe):
         return {name: OpTime(*pair) for name, pair in self._measure_once("latency", Stage.TIMING, measure).items()}
 
     def output_error(self, config: QuantConfig) -> float:
-        key = config.fingerprint
-        return self._measure_each("output_error", None, [(key, config)], lambda: len(self._samples()))[key]
+        return self._errors.of([config])[0]
 
     def output_errors(self, configs: Sequence[QuantConfig]) -> list[float]:
-        keys = [config.fingerprint for config in configs]
-        errors = self._measure_each(
-            "output_error", None, list(dict(zip(keys, configs, strict=True)).items()), lambda: len(self._samples())
-        )
-        return [errors[key] for key in keys]
+        return self._errors.of(configs)
 
     def time_model(self, config: QuantConfig) -> TimeModel:
         if self._cost is not None:
             return self._cost.at(config)
         key = config.fingerprint
         if key not in self._times_of("time_model", [config]):
-            self._check_time()
+            self.check_time()
             self._observer(StageStarted(Stage.TIMING))
-            self._samples()
+            self.samples()
             try:
                 self._record_times("time_model", {key: self._runner.run(Measurement(TIME_MODEL, (config,)))})
             except ProcessDied:  # a guess is not cached for other runs
@@ -198,8 +177,8 @@ class AdapterProbe(Probe):
         recorded = self._times_of("speed", configs)
         missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in recorded]
         if missing:
-            self._check_time()
-            self._samples()
+            self.check_time()
+            self.samples()
             measured = dict(zip(missing, self._runner.run_group(SPEED, missing), strict=True))
             self._record_times(
                 "speed", {config.fingerprint: speed for config, speed in measured.items() if speed is not None}
@@ -208,7 +187,7 @@ class AdapterProbe(Probe):
                 self._history.extend_note("probe.speed", died)
                 for config in missing:
                     if config.fingerprint in died:
-                        self._find_fatal_ops(config)
+                        self._errors.find_fatal_ops(config)
         return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
 
     def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> PlainMapping:
@@ -236,7 +215,7 @@ class AdapterProbe(Probe):
         return float(self._history.notes["probe.size"][config.fingerprint])
 
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
-        self._samples()
+        self.samples()
         try:
             outputs = self._runner.run(Measurement(OUTPUTS, (config,), ops=tuple(ops)))
         except ProcessDied:
@@ -248,7 +227,7 @@ class AdapterProbe(Probe):
 
     def _bench(self) -> Bench:
         if self._opened_bench is None:
-            self._opened_bench = Bench(self._adapter, self._space.ops[-1].name, self._samples())
+            self._opened_bench = Bench(self._adapter, self._space.ops[-1].name, self.samples())
         return self._opened_bench
 
     def _mse(self) -> dict[str, float]:
@@ -257,7 +236,7 @@ class AdapterProbe(Probe):
 
     def _local_errors(self, config: QuantConfig) -> Mapping[str, tuple[float, float]]:
         """Return squared error and squared output of each quantized op; infinite for ops that end the process."""
-        self._samples()
+        self.samples()
         try:
             errors: Mapping[str, tuple[float, float]] = self._runner.run(Measurement(LOCAL_ERRORS, (config,)))
             return errors
@@ -273,7 +252,7 @@ class AdapterProbe(Probe):
 
         The sensitivity of its ops tells which they are.
         """
-        self._find_fatal_ops(config)
+        self._errors.find_fatal_ops(config)
         survivors = config.fallback(*self._runner.fatal_ops(config))
         return survivors if survivors != config and survivors.quantized_ops else None
 
@@ -298,46 +277,13 @@ class AdapterProbe(Probe):
         worst = max(errors.values(), default=0.0)
         return {name: errors.get(name, worst) for name in config.quantized_ops}
 
-    def _error(self, config: QuantConfig, feeds: Callable[[], int]) -> float:
-        """Return the error at the outputs on the first `feeds()` probe samples; without samples, the errors of weights.
-
-        It is infinite for a configuration that ended its process too often.
-        """
-        if not self.has_samples:
-            return sum(abilities.weight_errors(self._adapter, config).values())
-        try:
-            return float(self._runner.run(Measurement(OUTPUT_ERROR, (config,), feeds(), whole=self._searching)))
-        except ProcessDied:
-            self._find_fatal_ops(config)
-            return math.inf
-
-    def _find_fatal_ops(self, config: QuantConfig) -> None:
-        """Measure each op of a configuration that died alone, unless one is known that ends the process.
-
-        Whole models run, as the one that died did.
-        """
-        if self._searching or self._runner.fatal_ops(config):
-            return
-        self._searching = True
-        try:
-            self.sensitivity(config)
-        finally:
-            self._searching = False
-
-    def _few_feeds(self) -> int:
-        """Return the number of feeds that hold the first few samples."""
-        samples = 0
-        for count, feed in enumerate(self._samples(), 1):
-            samples += count_samples(feed)
-            if samples >= FEW_SAMPLES:
-                return count
-        return len(self._samples())
-
-    def _check_time(self) -> None:
+    def check_time(self) -> None:
+        """Raise if the run has no time for another measurement."""
         if self._out_of_time():
             raise OutOfTime
 
-    def _samples(self) -> Sequence[Feed]:
+    def samples(self) -> Sequence[Feed]:
+        """Return the probe samples. Raise if there are none."""
         if not self._adapter.probe_samples:
             raise CalibrationError(
                 "this strategy measures ops on calibration samples, and there are none: pass calib_dataloader, also to "
@@ -351,55 +297,8 @@ class AdapterProbe(Probe):
         recorded = self._history.notes.get(note, {})
         is_same = self._history.notes.get(f"{note}.config", config.fingerprint) == config.fingerprint
         if not is_same or not recorded or any(op not in recorded for op in self._space.able_to_fall_back(config)):
-            self._check_time()
+            self.check_time()
             self._observer(StageStarted(stage))
             self._history.note(note, measure())
             self._history.note(f"{note}.config", config.fingerprint)
         return self._history.notes[note]
-
-    def _measure_each(
-        self,
-        name: str,
-        stage: Stage | None,
-        configs: Sequence[tuple[str, QuantConfig]],
-        feeds: Callable[[], int],
-    ) -> Mapping[str, float]:
-        """Return the error of each configuration at the outputs, from the history if it was measured before."""
-        note = f"probe.{name}.{OUTPUT_METRIC if self.has_samples else 'weights'}"
-        recorded: Mapping[str, float] = self._history.notes.get(note, {})
-        missing = [(key, config) for key, config in configs if key not in recorded]
-        unrecorded: dict[str, float] = {}
-        last_note = time.monotonic()
-        try:
-            for done, (key, error) in enumerate(self._measured(missing, feeds), 1):
-                unrecorded[key] = error
-                if stage is not None:
-                    self._observer(Progressed(stage, done, len(missing)))
-                if time.monotonic() - last_note > NOTE_SECONDS:
-                    self._history.extend_note(note, unrecorded)
-                    unrecorded, last_note = {}, time.monotonic()
-        finally:
-            if unrecorded:
-                self._history.extend_note(note, unrecorded)
-        recorded = self._history.notes.get(note, {})
-        return recorded
-
-    def _measured(
-        self, configs: Sequence[tuple[str, QuantConfig]], feeds: Callable[[], int]
-    ) -> Iterator[tuple[str, float]]:
-        """Yield errors as they are measured: in parallel if there are workers, else one after another."""
-        if self._executor is None or not self.has_samples or self._searching:
-            for key, config in configs:
-                self._check_time()
-                yield key, self._error(config, feeds)
-            return
-
-        def deaths(config: QuantConfig) -> int:
-            return self._history.step_crashes(Measurement(OUTPUT_ERROR, (config,)).name)
-
-        config_of, is_fatal = dict(configs), self._runner.is_fatal
-        for key, error in measured_beside(self._executor, config_of, feeds(), self._check_time, deaths, is_fatal):
-            if error is None and not is_fatal(config_of[key]):
-                self._runner.give_up(Measurement(OUTPUT_ERROR, (config_of[key],)))
-                self._find_fatal_ops(config_of[key])
-            yield key, math.inf if error is None else error

@@ -21,7 +21,7 @@ from benchmarks import planted
 from quaver.adapters import AdapterOptions, load_model
 from quaver.budget import Budget
 from quaver.demo.data import digits
-from quaver.engine import probe as probing
+from quaver.engine import error_probe
 from quaver.engine.event_base import Event
 from quaver.engine.events import MeasurementDied
 from quaver.engine.measurement_runner import MeasurementRunner
@@ -71,7 +71,7 @@ def test_each_configuration_is_noted_when_it_is_measured(history: History) -> No
 def test_measurements_of_ops_are_noted_now_and_then(
     history: History, monkeypatch: pytest.MonkeyPatch, seconds: float, records: int
 ) -> None:
-    monkeypatch.setattr(probing, "NOTE_SECONDS", seconds)
+    monkeypatch.setattr(error_probe, "NOTE_SECONDS", seconds)
     found = probe_of(history).sensitivity()
     written = items(history)
     assert len(written) == records
@@ -89,7 +89,7 @@ def test_what_was_measured_before_an_error_is_kept(history: History, monkeypatch
         measured.append(len(measured) / 8)
         return measured[-1]
 
-    monkeypatch.setattr(AdapterProbe, "_error", stops)
+    monkeypatch.setattr(error_probe.ErrorProbe, "_error", stops)
     with pytest.raises(KeyboardInterrupt):
         probe_of(history).sensitivity()
     assert list(read_snapshot(history.path).notes["probe.sensitivity.parts"].values()) == measured
