@@ -6,6 +6,7 @@ from typing import Any
 
 from quaver.api.config.load import read_settings
 from quaver.errors import SettingsError
+from quaver.neural_compressor.absent import absent_names
 from quaver.suggestions import hint
 from quaver.types import PlainMapping
 
@@ -83,3 +84,6 @@ class PostTrainingQuantConfig:
 
     def __repr__(self) -> str:
         return f"PostTrainingQuantConfig({', '.join(f'{name}={value!r}' for name, value in self.options.items())})"
+
+
+__getattr__ = absent_names(__name__)

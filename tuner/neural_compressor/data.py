@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from quaver.errors import SettingsError
+from quaver.neural_compressor.absent import absent_names
 
 
 class DataLoader:
@@ -47,3 +48,6 @@ def stacked(samples: list[Any]) -> Any:
     if isinstance(first, dict):
         return {name: stacked([sample[name] for sample in samples]) for name in first}
     return np.stack([np.asarray(sample) for sample in samples])
+
+
+__getattr__ = absent_names(__name__)

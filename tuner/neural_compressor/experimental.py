@@ -7,6 +7,7 @@ from typing import Any
 
 from quaver.api.config.load import read_settings
 from quaver.errors import SettingsError
+from quaver.neural_compressor.absent import absent_names
 from quaver.neural_compressor.model import BridgedModel
 from quaver.neural_compressor.quantization import metric_function, quantized
 from quaver.types import EvalFunc, ModelLike, PlainMapping
@@ -55,3 +56,6 @@ class Quantization:
         return model
 
     __call__ = fit
+
+
+__getattr__ = absent_names(__name__)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from quaver.adapters import Model
+from quaver.adapters import Model as AdapterModel
+from quaver.adapters import load_unmodified
 from quaver.api import TuneResult
+from quaver.neural_compressor.absent import absent_names
+from quaver.neural_compressor.graph_view import GraphView
 from quaver.ops import OpConfig, QuantConfig
-from quaver.types import PlainDict
+from quaver.types import ModelLike, PlainDict
 
 
 class BridgedModel:
@@ -19,7 +23,9 @@ class BridgedModel:
         result: the `TuneResult` of the run that made it; None if it was recovered.
     """
 
-    def __init__(self, model: Model, result: TuneResult | None = None, config: QuantConfig | None = None) -> None:
+    def __init__(
+        self, model: AdapterModel, result: TuneResult | None = None, config: QuantConfig | None = None
+    ) -> None:
         self._model, self.result, self._config = model, result, config
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
@@ -49,8 +55,18 @@ class BridgedModel:
         return {"quant_cfg": cfg, "op": {name: to_op_dict(pick) for name, pick in self._config.items()}}
 
     def save(self, path: str | Path) -> Path:
-        """Write the model to a file; a name without a suffix gets the framework's."""
+        """Write the model to a file; a name without a suffix gets the framework's.
+
+        A TensorFlow graph becomes a .tflite, so "model.pb" is written as "model.tflite", with a warning.
+        """
         target = Path(path)
+        if target.suffix == ".pb" and self._model.suffix == ".tflite":
+            target = target.with_suffix(".tflite")
+            warnings.warn(
+                f"saved as {str(target)!r}: TensorFlow has no int8 kernels, so the quantized model is for LiteRT",
+                UserWarning,
+                stacklevel=2,
+            )
         return self._model.save(target if target.suffix else target.with_name(target.name + self._model.suffix))
 
     def export(self, prefix: str | Path, *args: Any, **options: Any) -> Any:
@@ -61,8 +77,19 @@ class BridgedModel:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in GraphView.names and self._model.suffix == ".tflite":
+            return getattr(GraphView(self._model), name)
         attribute = getattr(self._model, name, None)
         return getattr(self._model.model, name) if attribute is None else attribute
+
+
+def load_model(model: ModelLike, **options: Any) -> BridgedModel:
+    """Load a model of any form, float or quantized, unmodified; the options of Neural Compressor have no effect."""
+    return model if isinstance(model, BridgedModel) else BridgedModel(load_unmodified(model))
+
+
+Model = load_model
+"""Neural Compressor's name: `from neural_compressor.model import Model`."""
 
 
 def to_op_dict(pick: OpConfig) -> PlainDict:
@@ -77,3 +104,6 @@ def to_op_dict(pick: OpConfig) -> PlainDict:
         "activation": {name: value for name, value in activation.items() if value},
         "weight": {name: value for name, value in weight.items() if value},
     }
+
+
+__getattr__ = absent_names(__name__)

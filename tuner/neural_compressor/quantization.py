@@ -47,11 +47,10 @@ def quantized(
     eval_func: EvalFunc | None,
     settings: PlainMapping,
 ) -> BridgedModel:
-    """Run `quaver.fit` and wrap the best model."""
+    """Run `quaver.fit` and wrap the best model. Without an eval_func every op that the rules allow is quantized."""
     score = None if eval_func is None else Bridged(eval_func)
-    result = quaver_fit(
-        model, config, calib_dataloader=data, eval_func=score, **{**_workspace(config, settings), **settings}
-    )
+    keywords = {**_workspace(config, settings), **_strategy(config, eval_func), **settings}
+    result = quaver_fit(model, config, calib_dataloader=data, eval_func=score, **keywords)
     if result.model is None or result.best is None:
         raise SettingsError(f"the run produced no model: {result}")
     if result.met is False:
@@ -79,10 +78,14 @@ class Bridged:
 
 def metric_function(metric: Any, dataloader: Any) -> EvalFunc | None:
     """Make an eval_func from a metric (`reset`, `update`, `result`) and (input, label) pairs; None without both."""
-    if metric is None or dataloader is None:
-        if metric is not None or dataloader is not None:
-            raise SettingsError("pass eval_metric and eval_dataloader together, or pass an eval_func")
+    if metric is None:
+        if dataloader is not None:
+            warnings.warn(
+                "eval_dataloader is not used, because there is no eval_metric: pass one, or an eval_func", stacklevel=3
+            )
         return None
+    if dataloader is None:
+        raise SettingsError("eval_metric needs eval_dataloader: pass both, or an eval_func")
 
     def score(model: ModelLike) -> Any:
         metric.reset()
@@ -91,6 +94,12 @@ def metric_function(metric: Any, dataloader: Any) -> EvalFunc | None:
         return metric.result()
 
     return score
+
+
+def _strategy(config: PlainMapping | str | os.PathLike[str], eval_func: EvalFunc | None) -> dict[str, str]:
+    """Return the strategy that quantizes all ops if nothing is evaluated and the user chose no other."""
+    chosen = config.get("strategy", "auto") if isinstance(config, Mapping) else "auto"
+    return {"strategy": "basic"} if eval_func is None and chosen in ("auto", "conservative") else {}
 
 
 def _workspace(config: PlainMapping | str | os.PathLike[str], settings: PlainMapping) -> dict[str, Path]:

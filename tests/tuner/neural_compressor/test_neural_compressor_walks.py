@@ -65,7 +65,7 @@ def test_quantize_diagnose_and_fall_back(outlier, capsys):
         from neural_compressor import PostTrainingQuantConfig, quantization
 
         q_model = quantization.fit(
-            model, PostTrainingQuantConfig(diagnosis=True, quant_level=1), calib_dataloader=dataloader
+            model, PostTrainingQuantConfig(diagnosis=True), calib_dataloader=dataloader
         )
         poor = eval(q_model)
 
@@ -115,7 +115,7 @@ class Forms:
 
 
 def tagged(model):
-    inputs, tags = forms(200, 7)
+    inputs, tags = forms(48, 7)
     return f1(np.asarray(model(inputs)).argmax(-1), tags)
 
 
@@ -134,11 +134,21 @@ def test_the_walk_to_the_ops_with_a_wide_range():
 
         onnx_model = onnx.load(input_model)
         calib_dataset = dataset
-        config = PostTrainingQuantConfig(approach="static", quant_format="QOperator", quant_level=1, diagnosis=True)
+        config = PostTrainingQuantConfig(approach="static", quant_format="QOperator")
         q_model = quantization.fit(
             onnx_model, config, calib_dataloader=DataLoader(framework="onnxruntime", dataset=calib_dataset)
         )
         naive = eval_func(q_model)
+
+        config = PostTrainingQuantConfig(
+            approach="static", quant_format="QOperator", quant_level=1, diagnosis=True
+        )  # set 'diagnosis' to True
+        diagnosed = quantization.fit(
+            onnx_model,
+            config,
+            eval_func=eval_func,
+            calib_dataloader=DataLoader(framework="onnxruntime", dataset=calib_dataset),
+        )
 
         subfolders = glob.glob("./nc_workspace" + "/*/")
         subfolders.sort(key=os.path.getmtime, reverse=True)
@@ -150,7 +160,6 @@ def test_the_walk_to_the_ops_with_a_wide_range():
         config = PostTrainingQuantConfig(
             approach="static",
             quant_format="QOperator",
-            quant_level=1,
             op_name_dict={
                 r"/layoutlmv3/encoder/layer.\\d+/output/dense/MatMul": FP32,
                 r"/layoutlmv3/encoder/layer.\\d+/output/Add": FP32,
@@ -169,6 +178,9 @@ def test_the_walk_to_the_ops_with_a_wide_range():
     )
     assert after["naive"] < 0.5
     assert after["mended"] > 0.99
+    excluded = after["q_model"].q_config["quant_cfg"]["excluded_symbols"]
+    assert len(excluded) == 6 and all("/output/Add" in name or "/output/dense/MatMul" in name for name in excluded)
+    assert after["diagnosed"].result.met
     assert isinstance(after["widest"], pd.DataFrame)
     leading = list(after["widest"]["OP name"][:6])
     assert all("/output/Add" in name or "/output/dense/MatMul" in name for name in leading)

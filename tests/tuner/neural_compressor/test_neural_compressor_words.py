@@ -68,7 +68,7 @@ def test_what_is_not_used_is_said():
     config = PostTrainingQuantConfig()
     with pytest.raises(SettingsError, match="calib_func"):
         quantization.fit("model.onnx", config, calib_func=print)
-    with pytest.raises(SettingsError, match="together, or pass an eval_func"):
+    with pytest.raises(SettingsError, match="pass both, or an eval_func"):
         quantization.fit("model.onnx", config, eval_metric=object())
     with pytest.raises(SettingsError, match="PostTrainingQuantConfig"):
         quantization.fit("model.onnx", {"approach": "static"})

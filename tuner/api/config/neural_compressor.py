@@ -317,6 +317,8 @@ _TRANSLATORS: dict[str, Translator] = {
     "quantization.optype_wise": rules_of("op_type_dict"),
     "quantization.op_name_dict": rules_of("op_name_dict"),
     "quantization.op_wise": rules_of("op_name_dict"),
+    "quantization.op_type_list": rules_of("op_type_dict"),
+    "quantization.op_name_list": rules_of("op_name_dict"),
     "quantization.quant_format": _quant_format,
     "quantization.reduce_range": _reduce_range,
     "quantization.example_inputs": _ignored("the calibration data shows the inputs"),

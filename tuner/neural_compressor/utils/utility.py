@@ -9,6 +9,7 @@ from quaver.api import recover as quaver_recover
 from quaver.errors import HistoryError, SettingsError
 from quaver.formatting import number_ranges
 from quaver.history import read_snapshot
+from quaver.neural_compressor.absent import absent_names
 from quaver.neural_compressor.model import BridgedModel
 from quaver.types import ModelLike
 
@@ -28,3 +29,6 @@ def recover(
     except HistoryError as error:
         raise HistoryError(f"configuration {num}, which quaver numbers {num + 1}: {error}") from error
     return BridgedModel(model, None, snapshot.trial(num + 1).config)
+
+
+__getattr__ = absent_names(__name__)
