@@ -75,6 +75,9 @@ def _is_fused_rightly(graph: Graph, node: NodeProto, pool: NodeProto) -> bool:
     pads = graph.constants.get(node.input[1])
     if pads is None or integer(pool, "ceil_mode", 0) or not window or pads.size != 2 * (len(window) + 2):
         return False
+    before = graph.producers.get(node.input[0])
+    if before is not None and graph.nodes[before].op_type == "Pad":
+        return False  # the runtime fuses both, and together they may be as wide as the window
     if pool.op_type == "MaxPool" and not _is_positive(graph, node.input[0]):
         return False
     if pool.op_type == "AveragePool" and any(own) and not integer(pool, "count_include_pad", 0):

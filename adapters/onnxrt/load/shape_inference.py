@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.tensors import SHAPE_ELEMENTS
@@ -37,6 +37,34 @@ def infer_types(graph: Graph) -> None:
     unknown = [name for node in graph.nodes for name in node.output if name and name not in graph.types]
     if unknown:
         _infer_with_runtime(graph, model, unknown)
+
+
+# By tensor, the size of each axis: a number, the name of an open axis, or None.
+Dimensions = dict[str, tuple[int | str | None, ...]]
+
+
+def dimensions(graph: Graph) -> Dimensions:
+    """Return what is known of the shapes of all tensors, with open axes. Tensors of unknown rank are left out.
+
+    A name stands for the same size wherever it occurs. As in `infer_types`, declared shapes of outputs do not count.
+    """
+    model = without_large_constants(graph)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(_without_declared_shapes(model), data_prop=True)
+    except Exception:  # inference stops at a node that it cannot follow
+        inferred = _without_declared_shapes(model)
+    values = [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]
+    return {
+        value.name: tuple(_size(dim) for dim in value.type.tensor_type.shape.dim)
+        for value in values
+        if value.type.tensor_type.HasField("shape")
+    }
+
+
+def _size(dim: TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value > 0 else None
+    return str(dim.dim_param) or None
 
 
 def without_large_constants(graph: Graph, inside: Collection[str] = ()) -> ModelProto:

@@ -60,7 +60,7 @@ def _fold_into_consumer(graph: Graph, layer: NodeProto, node: NodeProto) -> bool
     scale, shift = affine
     if np.any(shift != 0) and layer.op_type == "Conv" and has_padding(layer):
         return _fold_the_factor_before(graph, layer, node, source, shift)
-    if not _harmless(graph, source, scale):
+    if not keeps_precision(graph, source, scale):
         return False
     if not scale_inputs(graph, layer, scale, shift, node.output[0]):
         return False
@@ -79,7 +79,11 @@ def _fold_the_factor_before(graph: Graph, layer: NodeProto, node: NodeProto, sou
     scale = affine[0]
     slot = next(slot for slot, name in enumerate(node.input) if name in graph.constants)
     value = graph.constants[node.input[slot]]
-    if np.any(np.abs(scale) < _SMALLEST) or not _harmless(graph, inner, scale) or (node.op_type == "Sub" and slot == 0):
+    if (
+        np.any(np.abs(scale) < _SMALLEST)
+        or not keeps_precision(graph, inner, scale)
+        or (node.op_type == "Sub" and slot == 0)
+    ):
         return False
     same = bool(np.all(scale == scale[0]))
     divided = value / scale[0] if same else value / scale.reshape(1, -1, *[1] * (rank - 2))
@@ -91,7 +95,7 @@ def _fold_the_factor_before(graph: Graph, layer: NodeProto, node: NodeProto, sou
     return True
 
 
-def _harmless(graph: Graph, source: str, scale: Array) -> bool:
+def keeps_precision(graph: Graph, source: str, scale: Array) -> bool:
     """Return True if scaling the weights instead costs no precision: factors are alike, or x is int8 in any case."""
     sizes = np.abs(scale)
     if sizes.min() * _SPREAD >= sizes.max():

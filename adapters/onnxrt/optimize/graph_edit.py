@@ -9,6 +9,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer
+from quaver.adapters.onnxrt.load.padding import keep_padding_before_pools
 
 
 def producer(graph: Graph, name: str, *kinds: str) -> NodeProto | None:
@@ -126,3 +127,18 @@ def last_axis_mean(graph: Graph, name: str, source: str | None = None) -> NodePr
     axes_name = node.input[1] if len(node.input) > 1 else ""
     axes = list(entry.ints) if entry is not None else [int(axis) for axis in graph.constants.get(axes_name, [])]
     return node if axes in ([-1], [graph.ranks.get(node.input[0], 0) - 1]) else None
+
+
+def keep_loadable(graph: Graph) -> None:
+    """Prevent two optimizations of the runtime that fail where a rewrite has removed what stood between two ops.
+
+    One makes a pooling op of a Pad and the pooling op behind it. The other joins Reshapes, and names the new shape
+    after the node: if it joined some offline and can join more now, two shapes would have the same name.
+    """
+    keep_padding_before_pools(graph)
+    for node in graph.nodes:
+        if node.op_type == "Reshape" and node.input[1].endswith("_new_shape") and node.input[1] in graph.constants:
+            name = graph.free_name(f"{node.output[0]}.shape")
+            graph.constants[name] = graph.constants[node.input[1]]
+            node.input[1] = name
+    graph.index()

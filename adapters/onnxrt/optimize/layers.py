@@ -27,7 +27,7 @@ def scale_and_shift(
     if node.domain not in ("", "ai.onnx"):
         return None
     if node.op_type == "BatchNormalization":
-        return _normalization(graph, node) if axis == 1 and node.input[0] == source else None
+        return normalization(graph, node) if axis == 1 and node.input[0] == source else None
     if node.op_type not in ("Add", "Sub", "Mul", "Div") or len(node.input) != 2 or list(node.input).count(source) != 1:
         return None
     slot = 1 - list(node.input).index(source)
@@ -49,7 +49,8 @@ def scale_and_shift(
     return (-unit_scale, flat) if slot == 0 else (unit_scale, -flat)
 
 
-def _normalization(graph: Graph, node: NodeProto) -> tuple[Array, Array] | None:
+def normalization(graph: Graph, node: NodeProto) -> tuple[Array, Array] | None:
+    """Return the factor and the shift of each channel of a BatchNormalization; None if they are computed."""
     if integer(node, "training_mode", 0) or len([name for name in node.output if name]) > 1:
         return None
     if not all(name in graph.constants for name in node.input[1:5]):

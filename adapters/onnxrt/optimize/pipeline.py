@@ -34,6 +34,8 @@ from quaver.adapters.onnxrt.optimize.layer_norm import has_layer_norm, recognise
 from quaver.adapters.onnxrt.optimize.layers import fold_followers
 from quaver.adapters.onnxrt.optimize.node_names import restore_names, restore_order
 from quaver.adapters.onnxrt.optimize.ort_basic import basic_level
+from quaver.adapters.onnxrt.optimize.pad_layers import fold_padding
+from quaver.adapters.onnxrt.optimize.past_moves import fold_past_moves
 from quaver.adapters.onnxrt.optimize.slow_kernels import OPSET as SPELLED_OPSET
 from quaver.adapters.onnxrt.optimize.slow_kernels import (
     simplify_nearest,
@@ -43,7 +45,7 @@ from quaver.adapters.onnxrt.optimize.slow_kernels import (
     spell_out_softplus,
     split_large_pools,
 )
-from quaver.adapters.onnxrt.optimize.transposes import move_transposes
+from quaver.adapters.onnxrt.optimize.transposes import cancel_pairs, move_transposes
 
 log = logging.getLogger(__name__)
 
@@ -155,9 +157,12 @@ def _speed_rewrites() -> list[tuple[str, Step]]:
         ("LayerNormalization", _in_place(recognise_layer_norm, NORM_OPSET)),
         ("hard-swish", _in_place(recognise_hard_swish)),
         ("hard-sigmoid as Clip", _in_place(clip_behind_layers)),
+        ("padding", _in_place(fold_padding, SPELLED_OPSET)),
+        ("Transpose pairs", _in_place(cancel_pairs, SPELLED_OPSET)),
         ("into the layer before", _in_place(functools.partial(fold_followers, scalars=True))),
         ("through Relu", _in_place(fold_norm_behind_relu)),
         ("into the next layer", _in_place(fold_into_next_layer)),
+        ("past moves", _in_place(fold_past_moves, SPELLED_OPSET)),
         ("PRelu", _in_place(spell_out_prelu)),
         ("Elu", _in_place(spell_out_elu, SPELLED_OPSET)),
         ("Softplus and Mish", _in_place(spell_out_softplus, SPELLED_OPSET)),
@@ -230,6 +235,7 @@ _TIDYING: list[tuple[str, Step]] = [
 ]
 # The version of the ops that these rewrites came with.
 _SINCE_VERSION_3 = (
-    3, ("Elu", "Softplus and Mish", "powers", "Softmax of channels", "nearest Resize", "large MaxPool"),
+    3, ("Elu", "Softplus and Mish", "powers", "Softmax of channels", "nearest Resize", "large MaxPool",
+        "padding", "Transpose pairs", "past moves"),
 )  # fmt: skip
 _FOLLOWERS, _BIAS = "into convolutions", "bias into product"

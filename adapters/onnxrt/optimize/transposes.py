@@ -1,4 +1,4 @@
-"""Transposes: elementwise ops on images with channels last, moved before the Transpose that follows a layer.
+"""Transposes: those that cancel go, and elementwise ops on images with channels last move before the Transpose.
 
 Exporters of frameworks with channels last put a Transpose behind each convolution and another one before the next. What
 stands between them (bias, normalization, activation and residual sums) cannot go into the convolution while its
@@ -9,14 +9,16 @@ lie elsewhere. Before the Transpose it can, and two Transposes that meet cancel.
 from __future__ import annotations
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, helper
 
 from quaver.adapters.onnxrt.load.graph import Graph, attribute
-from quaver.adapters.onnxrt.optimize.graph_edit import producer
+from quaver.adapters.onnxrt.optimize.graph_edit import keep_loadable, producer
 from quaver.types import Array
 
-_ALONE = {"Relu", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Clip"}
+_ALONE = {"Relu", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Clip", "Elu", "Gelu"}
 _PAIRS = {"Add", "Sub", "Mul", "Div"}
+# A bound for hostile models: real ones have a handful of ops between two Transposes.
+_MAX_BETWEEN = 32
 
 
 def move_transposes(graph: Graph) -> int:
@@ -27,6 +29,80 @@ def move_transposes(graph: Graph) -> int:
     if moved:
         _cancel(graph)
     return moved
+
+
+def cancel_pairs(graph: Graph) -> int:
+    """Drop Transposes that cancel, also around elementwise ops, and join those that follow each other.
+
+    Returns:
+        How many Transposes went.
+    """
+    before = _count(graph)
+    for node in [node for node in graph.nodes if node.op_type == "Transpose" and node.domain in ("", "ai.onnx")]:
+        if _order(node):
+            _move_to_counterpart(graph, node)
+    _cancel(graph)
+    _join(graph)
+    gone = before - _count(graph)
+    if gone:
+        keep_loadable(graph)
+    return gone
+
+
+def _count(graph: Graph) -> int:
+    return sum(node.op_type == "Transpose" for node in graph.nodes)
+
+
+def _move_to_counterpart(graph: Graph, transpose: NodeProto) -> None:
+    """Move the elementwise ops between a Transpose and the one that undoes it, if nothing else reads their results."""
+    order, tip = _order(transpose), transpose.output[0]
+    between: list[NodeProto] = []
+    while (node := graph.only_reader(tip)) is not None and node.op_type in _ALONE | _PAIRS and not node.domain:
+        if sum(1 for name in node.input if name and name not in graph.constants) != 1 or len(between) == _MAX_BETWEEN:
+            return
+        between.append(node)
+        tip = node.output[0]
+    if node is None or not between or node.op_type != "Transpose" or _composed(order, _order(node)) != sorted(order):
+        return
+    constants = [{} if op.op_type == "Clip" else _transposed_back(graph, op, order) for op in between]
+    if any(values is None for values in constants):
+        return
+    for op, values in zip(between, constants, strict=True):
+        for slot, value in (values or {}).items():
+            name = graph.free_name(f"{op.input[slot]}.transposed_back")
+            graph.constants[name] = value
+            op.input[slot] = name
+    first, last = between[0], between[-1]
+    first.input[list(first.input).index(transpose.output[0])] = transpose.input[0]
+    last.output[0] = node.output[0]
+    for op in between[:-1]:  # their results have another layout now
+        graph.shapes.pop(op.output[0], None)
+    gone = {id(node), id(transpose)}
+    graph.nodes = [other for other in graph.nodes if id(other) not in gone]
+    graph.merge(last.name, node.name, transpose.name)
+    graph.index()
+
+
+def _composed(first: list[int], second: list[int]) -> list[int]:
+    """Return the order of one Transpose that does what two do; empty if the order of one is not written."""
+    return [first[axis] for axis in second] if len(first) == len(second) else []
+
+
+def _join(graph: Graph) -> None:
+    """Let each Transpose behind another one read what that one reads."""
+    for node in graph.nodes:
+        before = producer(graph, node.input[0], "Transpose") if node.op_type == "Transpose" else None
+        if before is None or node.domain or graph.only_reader(before.output[0]) is not node:
+            continue
+        order = _composed(_order(before), _order(node))
+        if not order or order == sorted(order):
+            continue
+        node.input[0] = before.input[0]
+        del node.attribute[:]
+        node.attribute.append(helper.make_attribute("perm", order))
+        graph.merge(node.name, before.name)
+        graph.index()
+    _drop_idle(graph)
 
 
 def _move(graph: Graph, node: NodeProto) -> bool:
@@ -102,6 +178,10 @@ def _cancel(graph: Graph) -> None:
                     if name == node.output[0]:
                         reader.input[slot] = before.input[0]
             graph.index()
+    _drop_idle(graph)
+
+
+def _drop_idle(graph: Graph) -> None:
     while idle := [id(node) for node in graph.nodes if _is_idle(graph, node)]:
         graph.nodes = [node for node in graph.nodes if id(node) not in idle]
         graph.index()

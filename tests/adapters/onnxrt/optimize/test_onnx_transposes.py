@@ -58,10 +58,26 @@ def test_names_of_removed_nodes_are_listed() -> None:
         assert {"Add_2", "Sub_3", "Mul_4"} <= set(first.nodes)
 
 
+def test_two_transposes_of_any_order_cancel_around_elementwise_ops() -> None:
+    def part(net: Net, x: str) -> str:
+        y = net.Mul(net.Transpose(x, perm=[0, 3, 2, 1]), np.abs(weight(8, 1, 4)) + 1)
+        y = net.Sub(np.ones((1, 8, 1, 1), np.float32), net.Relu(net.Add(y, weight(4))))
+        return str(net.Transpose(y, perm=[0, 3, 2, 1]))
+
+    assert kinds(between_convs(part)) == "Conv Mul Add Relu Sub Conv"
+    assert kinds(between_convs(part), left_out=("Transpose pairs",)).count("Transpose") == 2
+    kernels_are_right(between_convs(part))
+
+
+def test_transposes_that_follow_each_other_are_one() -> None:
+    part: Part = lambda net, x: net.Transpose(net.Transpose(x, perm=[0, 3, 1, 2]), perm=[0, 2, 1, 3])  # noqa: E731
+    assert kinds(between_convs(part)) == "Conv Transpose Conv"
+
+
 @pytest.mark.parametrize(
     "part",
     [
-        lambda net, x: net.Transpose(net.Relu(net.Transpose(x, perm=[0, 3, 2, 1])), perm=[0, 3, 2, 1]),
+        lambda net, x: net.Transpose(net.Relu(net.Transpose(x, perm=[0, 3, 1, 2])), perm=[0, 2, 1, 3]),
         last(lambda net, x: net.Softmax(x)),
         last(lambda net, x: net.Add(x, net.Relu(x)), lambda net, x: net.Softmax(x)),
     ],
