@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 
 AbilityT = TypeVar("AbilityT")
 
+# Multiply-adds a second of one core in fp32; convolutional networks reach 30 to 90 billion (benchmarks/probing.py).
+MULTIPLY_ADDS = 40e9
+# The seconds of a node beside its multiplications, and of a call. Judgement.
+NODE_SECONDS, CALL_SECONDS = 5e-6, 1e-4
+# The seconds of an inference where the adapter counts no arithmetic. Judgement: a small mobile network.
+USUAL_SECONDS = 4e-3
+
 
 @runtime_checkable
 class SupportsUnmodified(Protocol):
@@ -122,6 +129,14 @@ class SupportsPartialRuns(Protocol):
 
     def partial_runs(self, feeds: Sequence[Feed]) -> PartialRuns | None:
         """Return what runs parts of models on these feeds; None if they run as a whole."""
+
+
+@runtime_checkable
+class SupportsWorkload(Protocol):
+    """Counts the arithmetic of the float model."""
+
+    def workload(self, feed: Feed) -> tuple[float, int]:
+        """Return the multiply-adds of an inference on this feed, and its number of nodes."""
 
 
 @runtime_checkable
@@ -320,6 +335,17 @@ def local_errors(adapter: Adapter, config: QuantConfig) -> dict[str, tuple[float
 def partial_runs(adapter: Adapter, feeds: Sequence[Feed]) -> PartialRuns | None:
     """Return what runs parts of models on these feeds; None if models run as a whole."""
     return adapter.partial_runs(feeds) if supports(adapter, SupportsPartialRuns) else None
+
+
+def expected_seconds(adapter: Adapter, feed: Feed) -> float:
+    """Return about how long a core takes for one sample of the float model.
+
+    It is the same on every machine and at any load, because plans depend on it.
+    """
+    if not supports(adapter, SupportsWorkload):
+        return USUAL_SECONDS
+    multiply_adds, nodes = adapter.workload(feed)
+    return (CALL_SECONDS + nodes * NODE_SECONDS + multiply_adds / MULTIPLY_ADDS) / max(count_samples(feed), 1)
 
 
 def local_errors_one_by_one(adapter: Adapter, config: QuantConfig) -> dict[str, tuple[float, float]]:

@@ -44,6 +44,7 @@ from quaver.adapters.onnxrt.optimize.pipeline import Applied, rewrites_after, sp
 from quaver.adapters.onnxrt.optimize.verify import EqualityCheck
 from quaver.adapters.onnxrt.profile.kernels import int8_edges
 from quaver.adapters.onnxrt.profile.op_profile import attribute_seconds
+from quaver.adapters.onnxrt.profile.workload import multiply_adds
 from quaver.adapters.onnxrt.run.calibrator import Calibrator
 from quaver.adapters.onnxrt.run.model import OnnxModel, QOperatorModel, SavedModel, UnmodifiedModel
 from quaver.adapters.onnxrt.runtime import ONNX_RUNTIME, Runtime
@@ -219,6 +220,9 @@ class OnnxAdapter(Adapter):
     def partial_runs(self, feeds: Sequence[Feed]) -> PartialRuns | None:
         # Another runtime computes otherwise, so its own sessions run whole models.
         return PartialRuns(self._builder, feeds, self._options.threads) if self.runtime is ONNX_RUNTIME else None
+
+    def workload(self, feed: Feed) -> tuple[float, int]:
+        return multiply_adds(self._builder, feed, self._options.threads), len(self._model.graph.nodes)
 
     @classmethod
     def board_script(cls) -> str:

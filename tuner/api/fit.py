@@ -93,6 +93,9 @@ def fit(
             within it that loses no accuracy; if there is none, the strategy runs to its end.
         max_trials: Maximum number of evaluated trials, those of a resumed run included.
         seed: Seed of every random choice.
+        effort: Work spent on measurements without labels: low, normal or high. low and normal use fewer samples for
+            larger models, whatever the speed of the machine; high uses 16 samples for each op and 32 for each
+            configuration. A resumed run keeps it.
         start_from: Workspace or snapshot of a run on an earlier version of the model; its best config is tried first.
         width: Trials that a strategy proposes at once; by default as many as are evaluated at once. The same width
             gives the same trials on any number of workers.

@@ -319,7 +319,7 @@ def build_probe(request: RunRequest, search: Search, run: Run, open_worker: Open
         search.space,
         request.history,
         request.observer,
-        ProbeOptions(run.out_of_time, search.cost_model, cache, open_worker),
+        ProbeOptions(run.out_of_time, search.cost_model, cache, open_worker, config.effort),
     )
 
 

@@ -17,6 +17,7 @@ class Stage(enum.StrEnum):
     READING = "reading the model"
     CALIBRATING = "calibrating"
     SENSITIVITY = "measuring the sensitivity of ops"
+    OUTPUT_ERRORS = "comparing the outputs of configurations"
     LOCAL_ERRORS = "measuring the error of each op by itself"
     REPAIRS = "measuring what repairs bring"
     TIMING = "timing each op"

@@ -44,12 +44,13 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class StageStarted(Event):
-    """A stage begins."""
+    """A stage begins; `work` is what it does, such as "60 ops on 16 samples", as far as that is known."""
 
     stage: Stage
+    work: str = ""
 
     def line(self) -> str:
-        return str(self.stage)
+        return f"{self.stage}: {self.work}" if self.work else str(self.stage)
 
 
 @dataclass(frozen=True, slots=True)

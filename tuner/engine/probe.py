@@ -51,12 +51,14 @@ class ProbeOptions:
         cost_model: the times of another machine, if the model is meant for one.
         cache: the times that earlier runs measured on this machine.
         open_worker: opens a process for measurements that may end it.
+        effort: how much is measured, one of `EFFORTS`.
     """
 
     out_of_time: Callable[[], bool] = lambda: False
     cost_model: CostModel | None = None
     cache: TimingCache | None = None
     open_worker: OpenWorker | None = None
+    effort: str = "normal"
 
 
 class AdapterProbe(Probe):
@@ -76,7 +78,7 @@ class AdapterProbe(Probe):
         self._cache, self._announced_reuse = options.cache or TimingCache(None), False
         self._runner = MeasurementRunner(self._bench, space, history, observer, options.open_worker)
         self._opened_bench: Bench | None = None
-        self._errors = ErrorProbe(self, space, history, observer, self._runner)
+        self._errors = ErrorProbe(self, space, history, observer, self._runner, options.effort)
 
     @contextlib.contextmanager
     def measuring_with(self, executor: Executor, local: bool = False) -> Iterator[None]:

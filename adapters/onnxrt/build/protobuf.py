@@ -77,6 +77,11 @@ def float_output(name: str) -> bytes:
     return block(GRAPH_OUTPUT, proto.SerializeToString())
 
 
+def output(name: str) -> bytes:
+    """Encode one entry of `graph.output`: a tensor whose type the runtime infers."""
+    return block(GRAPH_OUTPUT, onnx.ValueInfoProto(name=name).SerializeToString())
+
+
 def property_entry(field: int, key: str, value: str) -> bytes:
     """Encode one entry of a map from text to text, such as `model.metadata_props`."""
     return block(field, block(ENTRY_KEY, key.encode()) + block(ENTRY_VALUE, value.encode()))

@@ -18,6 +18,7 @@ from quaver.api.config.setting import Flag, setting, settings_of
 from quaver.api.config.validators import CRITERION, TARGET_BUDGET
 from quaver.budget import Budget
 from quaver.criterion import Criterion
+from quaver.engine.probe_plan import EFFORTS
 from quaver.engine.timing.objective import Objective, quoted_names
 from quaver.errors import SettingsError
 from quaver.objective_traits import traits_of
@@ -165,6 +166,15 @@ class Config:
         check=validators.unchecked,
     )
     seed: int = setting(9527, "search", "Seed of every random choice.", yaml="tuning.random_seed")
+    effort: str = setting(
+        "normal",
+        "search",
+        "Work spent on measurements without labels: low, normal or high. "
+        "low and normal use fewer samples for larger models, whatever the speed of the machine; high uses 16 samples "
+        "for each op and 32 for each configuration. A resumed run keeps it.",
+        flag=Flag(metavar="LEVEL"),
+        check=validators.one_of(*EFFORTS),
+    )
     start_from: str | os.PathLike[str] | None = setting(
         None,
         "search",

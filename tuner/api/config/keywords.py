@@ -35,6 +35,7 @@ class Settings(TypedDict, total=False):
     timeout: float
     max_trials: int
     seed: int
+    effort: str
     start_from: str | os.PathLike[str] | None
     width: int | None
     calibration_sampling_size: int | Sequence[int] | None

@@ -18,8 +18,8 @@ from quaver.types import PlainDict, PlainMapping, PlainValue
 
 # Settings that a resumed run does not take over: where a run is stored and how it is shown.
 _NOT_TAKEN_OVER = ("workspace", "resume", "report", "insights")
-# Settings that cannot change, because the recorded calibration and trials depend on them.
-_FIXED = ("calibration_sampling_size", "quant_format", "optimise_float", "batch", "portable")
+# Settings that cannot change, because the recorded calibration, measurements and trials depend on them.
+_FIXED = ("calibration_sampling_size", "quant_format", "optimise_float", "batch", "portable", "effort")
 
 
 def settings_of_run(settings: ResolvedSettings, history: History) -> tuple[Config, list[SettingChanged]]:
@@ -51,6 +51,7 @@ def resumed_config(explicit: PlainDict, earlier: PlainMapping) -> tuple[Config, 
     before = {name: earlier[name] for name in names if name in earlier}
     before.setdefault("optimise_float", False)  # runs before 0.2.0 did not rewrite the graph
     before.setdefault("portable", False)  # runs before 0.3.0 used all 8 bits of a weight
+    before.setdefault("effort", "high")  # runs before 0.3.0 measured on as many samples
     merged = merge_settings(before, explicit)
     if "allow_any_loss" not in earlier and not {"relative", "absolute"} & explicit.keys():
         merged.setdefault("allow_any_loss", True)  # earlier versions did not ask for it

@@ -38,6 +38,12 @@ def must_be(wanted: str, is_valid: Callable[[PlainValue], bool]) -> Validator:
     return validate
 
 
+def one_of(*names: str) -> Validator:
+    """Return a validator of one of these names."""
+    *others, last = names
+    return must_be(f"{', '.join(others)} or {last}", lambda value: value in names)
+
+
 def is_whole_number(value: PlainValue, minimum: int = 0) -> bool:
     """Return True for an int, but not a bool, of at least a minimum."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
