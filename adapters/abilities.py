@@ -82,6 +82,21 @@ class SupportsGraphReport(Protocol):
 
 
 @runtime_checkable
+class SupportsRewriteChoice(Protocol):
+    """Can leave out single rewrites of the float graph, which `rewrites` names."""
+
+    def without_rewrites(self, names: Sequence[str]) -> Adapter:
+        """Return another adapter of the model, calibrated on one probe sample, for measurements. The caller closes it.
+
+        Raises:
+            ModelError: if nothing in the model can be quantized without them.
+        """
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        """Build the model without these rewrites from here on."""
+
+
+@runtime_checkable
 class SupportsMaskReport(Protocol):
     """Reports ops whose inputs mix real values with mask values."""
 

@@ -11,15 +11,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
-from quaver.adapters.abilities import compare_with_unmodified
+from quaver.adapters.abilities import SupportsRewriteChoice, compare_with_unmodified, require
 from quaver.adapters.calibration.calibrator import IsEnough, Progress, StreamingCalibrator, never_enough, no_progress
-from quaver.adapters.comparison import MAX_SAMPLES
+from quaver.adapters.comparison import MAX_SAMPLES, Comparison
 from quaver.adapters.data import InputSpec, RemainingData, feeds, is_finite
 from quaver.adapters.model import Model
 from quaver.adapters.options import AdapterOptions, resolve_quant_format
 from quaver.adapters.samples import MAX_PROBE_SAMPLES, keep_first_samples, split_samples, timing_feed
 from quaver.ops import Op, QuantConfig
 from quaver.types import Array, CalibrationData, Feed, ModelLike, PlainDict
+
+# Names rewrites of the float graph that make a model slower on this machine.
+SlowRewrites = Callable[["Adapter"], Sequence[str]]
+
+
+def no_rewrites(_: Adapter) -> Sequence[str]:
+    """Keep all rewrites."""
+    return ()
 
 
 class Adapter(ABC):
@@ -118,6 +126,7 @@ class Adapter(ABC):
         limit: int | None = None,
         progress: Progress = no_progress,
         enough: IsEnough = never_enough,
+        slow_rewrites: SlowRewrites = no_rewrites,
     ) -> PlainDict:
         """Run `data` through the float model once, for all calibration methods, and use the result.
 
@@ -129,6 +138,7 @@ class Adapter(ABC):
             limit: maximum number of samples; None for all.
             progress: called with the number of samples so far.
             enough: asked after each sample; True ends calibration. At least one sample is used.
+            slow_rewrites: asked once the models are compared, for rewrites to leave out because they do not pay.
 
         Returns:
             The result as builtins, for `restore`; the comparison is a part of it.
@@ -137,7 +147,7 @@ class Adapter(ABC):
         stream = self._keep_samples(data, limit, calibrator.takes_single_samples)
         first = _first_samples(stream, enough)
         # Calibration refuses data that is not finite, and names the tensor.
-        comparison = compare_with_unmodified(self, first) if first and all(map(is_finite, first)) else None
+        comparison = self._compare(first, slow_rewrites) if first and all(map(is_finite, first)) else None
         if self._options != options:  # the comparison skipped a rewrite, so the graph is another one
             calibrator = self.calibrator()
         calibration = calibrator.run(itertools.chain(first, stream), limit, progress, enough)
@@ -146,6 +156,17 @@ class Adapter(ABC):
         self._on_probe_samples()
         self.restore(calibration)
         return calibration
+
+    def _compare(self, feeds: Sequence[Feed], slow_rewrites: SlowRewrites) -> Comparison:
+        """Compare the float model with the user's own, and leave out rewrites that change it or do not pay."""
+        comparison = compare_with_unmodified(self, feeds)
+        slow = () if comparison.obstacle else tuple(slow_rewrites(self))
+        if slow:
+            require(self, SupportsRewriteChoice).leave_out(slow)
+            comparison = compare_with_unmodified(self, feeds)
+            wrong = tuple(name for name in comparison.left_out if name not in slow)
+            comparison = replace(comparison, left_out=wrong, slow=slow)
+        return comparison
 
     @abstractmethod
     def restore(self, calibration: PlainDict) -> None:

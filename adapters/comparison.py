@@ -6,6 +6,7 @@ two batch sizes where the model takes both.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -68,6 +69,7 @@ class Comparison:
         left_out: rewrites that would have changed the result of this model and are not applied.
         obstacle: why nothing was compared; empty if it was.
         when_optimized: what the runtime's own optimizations change in the float model as it runs; empty if nothing.
+        slow: rewrites that are not applied because they make the model slower on this machine.
     """
 
     difference: float = 0.0
@@ -77,6 +79,12 @@ class Comparison:
     left_out: tuple[str, ...] = ()
     obstacle: str = ""
     when_optimized: str = ""
+    slow: tuple[str, ...] = ()
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Return all rewrites that the float model is built without."""
+        return tuple(dict.fromkeys([*self.left_out, *self.slow]))
 
     def to_dict(self) -> PlainDict:
         """Return the comparison as builtins, for a history."""
@@ -86,18 +94,24 @@ class Comparison:
     def from_dict(cls, record: Any) -> Comparison | None:
         """Return the comparison that a history recorded; None if it recorded none that makes sense."""
         if isinstance(record, Mapping):
-            record = {"when_optimized": "", **record}  # earlier histories do not have it
+            record = {"when_optimized": "", "slow": (), **record}  # earlier histories do not have them
         if not isinstance(record, Mapping) or {field.name for field in fields(cls)} != set(record):
             return None
-        difference, batches, left_out = record["difference"], record["batches"], record["left_out"]
+        difference, batches = record["difference"], record["batches"]
         texts = [record["output"], record["obstacle"], record["when_optimized"]]
         if not isinstance(difference, float) or not difference >= 0 or not isinstance(record["made_up"], bool):
             return None
         if not isinstance(batches, list | tuple) or not all(type(size) is int for size in batches):
             return None
-        if not isinstance(left_out, list | tuple) or not all(isinstance(text, str) for text in [*texts, *left_out]):
+        names = [record["left_out"], record["slow"]]
+        if not all(isinstance(part, list | tuple) for part in names):
             return None
-        return cls(difference, texts[0], tuple(batches), record["made_up"], tuple(left_out), *texts[1:])
+        if not all(isinstance(text, str) for text in itertools.chain(texts, *names)):
+            return None
+        left_out, slow = map(tuple, names)
+        output, obstacle, when_optimized = texts
+        made_up = record["made_up"]
+        return cls(difference, output, tuple(batches), made_up, left_out, obstacle, when_optimized, slow)
 
     def __str__(self) -> str:
         if self.obstacle:
@@ -109,6 +123,7 @@ class Comparison:
             f"the float model equals the model as given: largest difference {self.difference:.1e}{where} on {inputs}"
         )
         skipped = f"; left out, because they change it: {', '.join(self.left_out)}" if self.left_out else ""
+        skipped += f"; left out, because it is slower with them: {', '.join(self.slow)}" if self.slow else ""
         return f"{statement}, batch {sizes}{skipped}" + (f". But {self.when_optimized}" if self.when_optimized else "")
 
 

@@ -32,7 +32,7 @@ class AdapterOptions:
         batch: samples of one timed inference, where the model leaves the batch open.
         shared: other processes of this machine use the same folder for the same model, so large weights are written
             once. Whoever created the folder removes its files.
-        left_out: rewrites of the float graph to skip, because they change what the model computes.
+        left_out: rewrites of the float graph to skip: they change what the model computes, or do not pay.
         portable: build int8 weights so that the model gives the same outputs on x86 processors without VNNI.
         ops_version: which ops to find (see `OPS_VERSION`).
     """

@@ -41,7 +41,7 @@ def stored_comparison(calibration: Any) -> Comparison | None:
 def stored_skipped_rewrites(calibration: Any) -> tuple[str, ...]:
     """Return the rewrites that the float model of a calibration is built without."""
     comparison = stored_comparison(calibration)
-    return () if comparison is None else comparison.left_out
+    return () if comparison is None else comparison.skipped
 
 
 def _by_method(tensor: Any, methods: Any) -> dict[str, Range]:

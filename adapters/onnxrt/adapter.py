@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from quaver.adapters.base import Adapter
+from quaver.adapters.calibration.calibrator import never_enough, no_progress
 from quaver.adapters.calibration.channel_statistics import from_records
 from quaver.adapters.calibration.stored import stored_ranges, tensors_with_mask_values
 from quaver.adapters.comparison import TOLERANCE, Comparison
@@ -121,14 +122,27 @@ class OnnxAdapter(Adapter):
             left_out = check.without_wrong_rewrites(self._load_without, left_out)
             log.warning("the float model is built without these rewrites, which change it: %s", ", ".join(left_out))
         if left_out != self._options.left_out:
-            self._store.close()
-            self._options = replace(self._options, left_out=left_out)
-            self._set_model(self._load_without(left_out))
+            self._build_without(left_out)
             if not comparison.obstacle:
                 comparison, _ = check.check(self._model, self.assemble(None).source())
         if comparison.when_optimized:
             log.warning("%s", comparison.when_optimized)
         return replace(comparison, left_out=tuple(dict.fromkeys([*left_out, *comparison.left_out])))
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        self._build_without(tuple(dict.fromkeys([*self._options.left_out, *names])))
+
+    def without_rewrites(self, names: Sequence[str]) -> OnnxAdapter:
+        options = replace(self._options, folder=None, shared=False, left_out=(*self._options.left_out, *names))
+        other = type(self)(self._source, _load(self._source, options, options.left_out), options)
+        other._probe_samples = list(self._probe_samples)
+        other.restore(other.calibrator().run(iter(self._probe_samples[:1]), 1, no_progress, never_enough))
+        return other
+
+    def _build_without(self, left_out: tuple[str, ...]) -> None:
+        self._store.close()
+        self._options = replace(self._options, left_out=left_out)
+        self._set_model(self._load_without(left_out))
 
     def _load_without(self, left_out: Sequence[str]) -> LoadedModel:
         return _load(self._source, self._options, left_out)

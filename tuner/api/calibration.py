@@ -8,12 +8,15 @@ from collections.abc import Callable
 import numpy as np
 
 from quaver.adapters import Adapter
+from quaver.adapters.base import SlowRewrites, no_rewrites
 from quaver.adapters.data import count_samples
 from quaver.api.config.config import Config
 from quaver.engine.event_base import Stage
 from quaver.engine.events import CalibrationCut, Progressed, StageStarted
 from quaver.engine.observers import Observer
 from quaver.engine.run.scheduling import Clock
+from quaver.engine.timing.cache import timing_cache
+from quaver.engine.timing.rewrites import slow_rewrites
 from quaver.errors import SettingsError
 from quaver.types import CalibrationData, PlainDict
 
@@ -27,7 +30,12 @@ MAX_SHARE_OF_TIMEOUT = 0.5
 
 
 def calibrate(
-    adapter: Adapter, config: Config, data: CalibrationData, observer: Observer, clock: Clock | None = None
+    adapter: Adapter,
+    config: Config,
+    data: CalibrationData,
+    observer: Observer,
+    clock: Clock | None = None,
+    times_rewrites: bool = False,
 ) -> PlainDict:
     """Calibrate a model, and emit `CalibrationCut` if not all of the data was used.
 
@@ -37,6 +45,7 @@ def calibrate(
         data: the user's calibration data.
         observer: is told of the progress.
         clock: the time that the run has used; None for no limit.
+        times_rewrites: leave out rewrites of the float graph that do not pay on this machine.
 
     Returns:
         The calibration, as a history records it.
@@ -52,12 +61,23 @@ def calibrate(
 
     observer(StageStarted(Stage.CALIBRATING))
     is_out_of_time = _out_of_time(config.timeout, clock)
-    calibration = adapter.calibrate(data, limit, progress, is_out_of_time)
+    slow = _slow_rewrites_of(config) if times_rewrites else no_rewrites
+    calibration = adapter.calibrate(data, limit, progress, is_out_of_time, slow)
     if is_out_of_time() and done < limit:
         observer(CalibrationCut(done, f"{MAX_SHARE_OF_TIMEOUT:.0%} of the timeout is used up"))
     elif max_samples is None and adapter.has_data_left:
         observer(CalibrationCut(done, "more rarely help; calibration_sampling_size sets another number"))
     return calibration
+
+
+def _slow_rewrites_of(config: Config) -> SlowRewrites:
+    """Return what measures which rewrites do not pay; the cache answers if an earlier run has measured it."""
+
+    def slow(adapter: Adapter) -> tuple[str, ...]:
+        cache = timing_cache(adapter, config.quant_format, config.optimise_float) if config.timing_cache else None
+        return slow_rewrites(adapter, cache)
+
+    return slow
 
 
 def expected_samples(data: CalibrationData, limit: int | None) -> int | None:

@@ -240,7 +240,8 @@ def _begin_history(request: RunRequest, adapter: Adapter) -> None:
         calibration["comparison"] = abilities.compare_with_unmodified(adapter).to_dict()
         adapter.restore(calibration)
     else:
-        calibration = calibrate(adapter, config, request.data, request.observer, request.clock)
+        on_this_machine = config.cost_model is None  # a cost model stands for another one
+        calibration = calibrate(adapter, config, request.data, request.observer, request.clock, on_this_machine)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     calibration[OPS_VERSION_KEY] = adapter.options.ops_version
     history.begin(Header(adapter.fingerprint, adapter.name, adapter.ops(), calibration, now))
@@ -313,7 +314,8 @@ def plan_strategy(request: RunRequest, search: Search, strategy: Strategy) -> St
 def build_probe(request: RunRequest, search: Search, run: Run, open_worker: OpenWorker) -> AdapterProbe:
     """Build the probe, through which a strategy measures without labels."""
     config, adapter = request.config, run.adapter
-    cache = timing_cache(adapter, config.quant_format, config.optimise_float) if config.timing_cache else None
+    built_by = config.quant_format, config.optimise_float, *adapter.options.left_out
+    cache = timing_cache(adapter, *built_by) if config.timing_cache else None
     return AdapterProbe(
         adapter,
         search.space,
