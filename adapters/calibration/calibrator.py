@@ -64,6 +64,7 @@ class StreamingCalibrator(ABC):
         }
         for statistic, accumulator in self._channels.items():
             self._collectors.setdefault(statistic.tensor, []).append(accumulator)
+        self._update: Future[None] | None = None  # reads the values of the last run
         self._sample_bytes = self._input_bytes = 0.0
         self._batching: Batching | None = None if has_open_batch(inputs) else Batching.AS_GIVEN
 
@@ -86,11 +87,11 @@ class StreamingCalibrator(ABC):
     def batching(self, feed: Feed) -> Batching:
         """Return how the model takes samples.
 
-        The first sample of the feed is run alone, and in batches of 2 and 3. Some models leave the first axis open but
-        fix its length inside. For others it is a time axis: their output for a step depends on the steps before it.
+        The first samples of the feed are run alone, and in batches of 2 and 3. Some models leave the first axis open
+        but fix its length inside. For others it is a time axis: their output for a step depends on the steps before it.
         """
         if self._batching is None:
-            self._batching = self._try_batching(head(feed, 1))
+            self._batching = self._try_batching(feed)
         return self._batching
 
     def takes_single_samples(self, feed: Feed) -> bool:
@@ -113,16 +114,15 @@ class StreamingCalibrator(ABC):
         """
         samples_done = 0
         with ThreadPoolExecutor(1) as worker:
-            update: Future[None] = worker.submit(self._add_values, [])
             for feed, values in self._values_of_runs(stream, enough):
-                update.result()
+                self._finish_update()
                 self._check_finite()
-                update = worker.submit(self._add_values, values, count_samples(feed))
+                self._update = worker.submit(self._add_values, values, count_samples(feed))
                 samples_done += count_samples(feed)
                 progress(samples_done, limit)
                 if enough():
                     break
-            update.result()
+            self._finish_update()
         self._check_finite()
         if not samples_done:
             raise CalibrationError(
@@ -145,16 +145,24 @@ class StreamingCalibrator(ABC):
     def _values_of_runs(self, stream: Iterator[Feed], enough: IsEnough) -> Iterator[tuple[Feed, Values]]:
         """Yield each feed and its values.
 
-        A model may take two and three samples at once, but not eight. Joined samples that fail run one by one.
+        A model may take two and three samples at once, but not eight, or pick some of eight. Joined samples that fail
+        run one by one, and so do all samples if those that are joined first have other ranges than alone.
         """
+        is_verified = False
         for feed in self._feeds_to_run(stream, enough):
+            is_joined = count_samples(feed) > 1 and self._batching is Batching.ANY
             try:
+                if is_joined and not is_verified:
+                    alone = _union([self._extremes(sample)[0] for sample in split(feed, 1)])
                 values = self.values(feed)
+                if is_joined and not is_verified and not _is_near(_extremes(array for _, array in values), alone):
+                    raise CalibrationError("joined samples have other ranges than alone")
             except Exception as error:
-                if count_samples(feed) == 1 or self._batching is not Batching.ANY:
+                if not is_joined:
                     raise _failure(error) from error
                 self._batching = Batching.SINGLE
             else:
+                is_verified = is_verified or is_joined
                 yield feed, values
                 continue
             for sample in split(feed, 1):
@@ -177,32 +185,50 @@ class StreamingCalibrator(ABC):
         It must fail wherever the model as it is written does: optimized, some models take more.
         """
 
-    def _try_batching(self, sample: Feed) -> Batching:
+    def _try_batching(self, feed: Feed) -> Batching:
+        """Run samples of a feed alone and together. The ranges of a batch must be those of its samples."""
+        count = min(count_samples(feed), MAX_RUN_SAMPLES)
+        samples = list(split(head(feed, min(count, 3)), 1))
         try:
-            self.check_feed(sample)
-            alone, self._sample_bytes = self._extremes(sample)
+            self.check_feed(samples[0])
+            alone = [self._extremes(sample) for sample in samples]
         except Exception:
             return Batching.AS_GIVEN
-        self._input_bytes = _bytes(sample)
+        self._sample_bytes, self._input_bytes = alone[0][1], _bytes(samples[0])
+        union = _union([extremes for extremes, _ in alone])
+        pair, three = [*samples, samples[0]][:2], [*samples, *samples[:1], *samples[:1]][:3]
         try:
-            self.check_feed(join([sample, sample]))
-            together, _ = self._extremes(join([sample, sample]))
-        except Exception:
-            return Batching.SINGLE
+            self.check_feed(join(pair))
+            together = self._extremes(join(pair))[0]
+        except Exception:  # it may still take the whole feed, with other results than those of its samples
+            return Batching.AS_GIVEN if 1 < count == count_samples(feed) and self._mixes(feed) else Batching.SINGLE
         try:
-            self.check_feed(join([sample, sample, sample]))
-            self._extremes(join([sample, sample, sample]))
+            self.check_feed(join(three))
+            all_three = self._extremes(join(three))[0]
         except Exception:  # inside, the model repeats a batch of one to a fixed length of two
             return Batching.AS_GIVEN
-        allowed = RANGE_TOLERANCE * np.abs(alone).max(axis=1, initial=0.0)
-        same = (np.abs(together - alone) <= allowed[:, None]) | ~np.isfinite(alone)  # NaN is reported later
-        return Batching.ANY if same.all() else Batching.AS_GIVEN
+        of_pair = _union([extremes for extremes, _ in alone[:2]])
+        is_same = _is_near(together, of_pair) and _is_near(all_three, union)
+        return Batching.ANY if is_same else Batching.AS_GIVEN
+
+    def _mixes(self, feed: Feed) -> bool:
+        """Return True if the ranges of a feed that the model takes are not those of its samples."""
+        try:
+            together = self._extremes(feed)[0]
+            return not _is_near(together, _union([self._extremes(sample)[0] for sample in split(feed, 1)]))
+        except Exception:
+            return False
 
     def _extremes(self, feed: Feed) -> tuple[NDArray[np.float64], float]:
         """Run a feed. Return the smallest and largest value of each tensor, and the bytes of all tensors."""
+        self._finish_update()  # this run may write into the memory that the update reads
         values = [array for _, array in self.values(feed)]
-        pairs = [(array.min(), array.max()) if array.size else (0.0, 0.0) for array in values]
-        return np.array(pairs, np.float64).reshape(-1, 2), max(float(sum(array.nbytes for array in values)), 1.0)
+        return _extremes(values), max(float(sum(array.nbytes for array in values)), 1.0)
+
+    def _finish_update(self) -> None:
+        """Wait until the values of the last run are added to the statistics."""
+        if self._update is not None:
+            self._update.result()
 
     def _add_values(self, values: Values, count: int = 1) -> None:
         """Add the values of a run of `count` samples to the statistics."""
@@ -224,6 +250,23 @@ class StreamingCalibrator(ABC):
 
 def _failure(error: Exception) -> CalibrationError:
     return CalibrationError(f"the float model fails on a calibration batch: {error}")
+
+
+def _extremes(values: Iterable[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """Return the smallest and largest value of each tensor."""
+    pairs = [(array.min(), array.max()) if array.size else (0.0, 0.0) for array in values]
+    return np.array(pairs, np.float64).reshape(-1, 2)
+
+
+def _union(extremes: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the smallest and largest value of each tensor in several runs."""
+    return np.stack([np.min([pairs[:, 0] for pairs in extremes], 0), np.max([pairs[:, 1] for pairs in extremes], 0)], 1)
+
+
+def _is_near(extremes: NDArray[np.float64], alone: NDArray[np.float64]) -> bool:
+    """Return True if the extremes of a batch are those of its samples. NaN and infinity are reported later."""
+    allowed = RANGE_TOLERANCE * np.abs(alone).max(axis=1, initial=0.0)
+    return bool(np.all((np.abs(extremes - alone) <= allowed[:, None]) | ~np.isfinite(alone)))
 
 
 def _bytes(feed: Feed) -> float:

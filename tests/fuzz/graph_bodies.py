@@ -59,7 +59,7 @@ def branching(b: GraphBuilder) -> Any:
         condition = b.input((), "bool", stem="flag")
     else:
         condition = b.constant(bool(b.chance(0.5)), "bool")
-    graphs, bodies = [], []
+    graphs, bodies, several = [], [], b.chance(0.2)
     for _ in range(2):
         inner = GraphBuilder(b.rng, b.opset, b)
         result = _work(b, inner, captured if b.chance(0.8) else b.pick(least=1))
@@ -67,9 +67,12 @@ def branching(b: GraphBuilder) -> Any:
             result = inner.add("Identity", result)
         if inner.chance(0.1) and b.opset >= 9:
             result = _nested(inner, result)
-        graphs.append(inner.graph([_tensor(result)]))
+        results = [_tensor(result)]
+        if several:
+            results.append(_tensor(inner.add("Shape", result), TensorProto.INT64))
+        graphs.append(inner.graph(results))
         bodies.append(inner)
-    return b.add("If", condition, bodies=bodies, then_branch=graphs[0], else_branch=graphs[1])
+    return b.add("If", condition, outputs=1 + several, bodies=bodies, then_branch=graphs[0], else_branch=graphs[1])
 
 
 def _nested(inner: GraphBuilder, name: str) -> str:
@@ -93,7 +96,11 @@ def looping(b: GraphBuilder) -> Any:
     added = inner.add("Add", state, _work(b, inner, captured))
     if inner.shape(added) != b.shape(captured):
         raise Rejected("the state changes its shape")
-    outputs = [_tensor(inner.add("Identity", going), TensorProto.BOOL), _tensor(added)]
+    if b.opset >= 9 and b.chance(0.3):  # ends where the data says
+        following = inner.add("Less", inner.add("ReduceMean", added, keepdims=0), inner.constant(1.0))
+    else:
+        following = inner.add("Identity", going)
+    outputs = [_tensor(following, TensorProto.BOOL), _tensor(added)]
     collects = b.chance(0.5)
     if collects:
         outputs.append(_tensor(inner.add("Abs", added)))

@@ -65,6 +65,7 @@ class GraphBuilder:
         self.inputs: dict[str, InputRecord] = {}
         self.values: dict[str, Array] = {}
         self.constants: set[str] = set()
+        self.functions: dict[str, onnx.FunctionProto] = {}
         self.style = str(rng.choice(_NAMES)) if parent is None else parent.style
         self.share = float(rng.choice([0.0, 0.15])) if parent is None else 0.0
         self._count = 0
@@ -211,6 +212,16 @@ class GraphBuilder:
                 dim.dim_value = -1
         return value
 
+    def add_functions(self, model: onnx.ModelProto) -> None:
+        """Add the functions that nodes call to a model."""
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        for function in root.functions.values():
+            model.functions.append(function)
+        if root.functions:
+            model.opset_import.append(helper.make_opsetid(model.functions[0].domain, 1))
+
     def _node_name(self, op: str) -> str:
         return "" if self.chance(0.2) else self.name(op)
 
@@ -226,6 +237,7 @@ class GraphBuilder:
         outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
         graph = helper.make_graph([node], "node", inputs, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
+        self.add_functions(model)
         try:
             session = session_of(model.SerializeToString())
             results: list[Array] = session.run(None, {name: self.value(name) for name in read})

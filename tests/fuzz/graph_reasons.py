@@ -89,24 +89,56 @@ def _rounded_weight(weight: Array, unit: Any, choice: OpConfig) -> Array:
     return np.asarray(np.rint(weight / step) * step, np.float32)
 
 
-def takes_another_branch(model: onnx.ModelProto, built: onnx.ModelProto, feeds: Sequence[Feed]) -> bool:
-    """Return True if a condition of an If differs between two models on these feeds.
+def outputs_of_other_branch(model: onnx.ModelProto, built: onnx.ModelProto, feed: Feed) -> list[Array] | None:
+    """Return the outputs of the given model in the branches that a built model takes.
 
-    A condition that is computed from int8 values may fall to the other side. If the branches have other shapes, the
-    ops behind them then fail, in the given model just as in the built one.
+    A condition that is computed from int8 values may fall to the other side, and the branches may have other shapes.
+    The given model is run with the conditions of the built one.
+
+    Returns:
+        The outputs; an empty list if the given model fails with these conditions; None if no condition differs.
     """
     conditions = [node.input[0] for node in model.graph.node if node.op_type == "If"]
     constants = {tensor.name for tensor in model.graph.initializer} | {value.name for value in model.graph.input}
-    computed = [name for name in dict.fromkeys(conditions) if name not in constants]
-    for name in computed:
-        try:
-            sessions = [session_of(_up_to(each, name).SerializeToString()) for each in (model, built)]
-            if any(not np.array_equal(*(session.run(None, _read(session, feed))[0] for session in sessions))
-                   for feed in feeds):  # fmt: skip
-                return True
-        except Exception:  # the name is not in the built model, or the failing op is before it
-            continue
-    return False
+    forced = {}
+    for name in dict.fromkeys(name for name in conditions if name not in constants):
+        pair = [_condition(each, name, feed) for each in (model, built)]
+        if pair[1] is None:  # an op before it failed, in another branch perhaps: this condition was not reached
+            break
+        if not np.array_equal(*pair):
+            forced[name] = pair[1]
+    if not forced:
+        return None
+    try:
+        session = session_of(_with_conditions(model, list(forced)).SerializeToString())
+        return list(session.run(None, {**feed, **{_forced(name): value for name, value in forced.items()}}))
+    except Exception:
+        return []
+
+
+def _condition(model: onnx.ModelProto, name: str, feed: Feed) -> Array | None:
+    """Return the value of a condition; None if it cannot be computed."""
+    try:
+        session = session_of(_up_to(model, name).SerializeToString())
+        return np.asarray(session.run(None, _read(session, feed))[0])
+    except Exception:
+        return None
+
+
+def _with_conditions(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Return the model with these conditions of Ifs as inputs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in copy.graph.node:
+        if node.op_type == "If" and node.input[0] in names:
+            node.input[0] = _forced(node.input[0])
+    values = (helper.make_tensor_value_info(_forced(name), onnx.TensorProto.BOOL, None) for name in names)
+    copy.graph.input.extend(values)
+    return copy
+
+
+def _forced(name: str) -> str:
+    return f"{name} of the built model"
 
 
 def _read(session: Any, feed: Feed) -> Feed:

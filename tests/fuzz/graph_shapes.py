@@ -154,7 +154,8 @@ def reduction(b: GraphBuilder) -> Any:
     """Add one of the reductions."""
     source = b.pick(least=1)
     rank = len(b.shape(source))
-    op = b.choose(["ReduceMean", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceLogSumExp"])
+    op = b.choose(["ReduceMean", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceLogSumExp",
+                   "ReduceL1", "ReduceSumSquare"])  # fmt: skip
     axes = sorted(int(i) for i in b.rng.choice(rank, int(b.rng.integers(1, min(rank, 2) + 1)), replace=False))
     if rank == 4 and b.chance(0.4):
         axes = [2, 3]

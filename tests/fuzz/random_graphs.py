@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graph_blocks
 import graph_bodies
 import graph_layers
 import graph_shapes
@@ -19,7 +20,11 @@ LAYERS: dict[Layer, float] = {
     graph_shapes.resize: 1.0, graph_layers.binary: 4.0, graph_shapes.concat: 1.5, graph_shapes.split: 1.0,
     graph_shapes.slicing: 1.0, graph_shapes.movement: 4.0, graph_shapes.reduction: 1.5, graph_layers.recurrent: 0.7,
     graph_layers.embedding: 0.4, graph_layers.selection: 0.5, graph_bodies.branching: 0.6, graph_bodies.looping: 0.4,
-    graph_bodies.scanning: 0.4,
+    graph_bodies.scanning: 0.4, graph_blocks.padded_window: 1.5, graph_blocks.large_pools: 0.4,
+    graph_blocks.twins: 0.8, graph_blocks.tied_embedding: 0.2, graph_blocks.squeeze_excite: 0.5,
+    graph_blocks.shuffle: 0.4, graph_blocks.computed_weight: 0.4, graph_blocks.newer_norm: 0.6,
+    graph_blocks.ordering: 0.6, graph_blocks.picking: 0.5, graph_blocks.einsum: 0.4, graph_blocks.half_island: 0.3,
+    graph_blocks.local_function: 0.4,
 }  # fmt: skip
 _WEIGHTS = np.array(list(LAYERS.values())) / sum(LAYERS.values())
 
@@ -73,7 +78,8 @@ def _finish(b: GraphBuilder) -> onnx.ModelProto:
     read = {name for node in b.nodes for name in _reads(node)}
     made = [name for node in b.nodes if node.op_type != "Constant" for name in node.output]
     leaves = [name for name in made if name not in read]
-    middle = [name for name in made if name in read and b.chance(0.05)]
+    share = b.choose([0.05, 0.05, 0.3])
+    middle = [name for name in made if name in read and b.chance(share)]
     outputs = [*leaves, *middle] if b.chance(0.7) else [*middle, *leaves]
     if b.chance(0.02):
         outputs.append(b.choose(sorted(b.inputs)))
@@ -88,7 +94,10 @@ def _finish(b: GraphBuilder) -> onnx.ModelProto:
         inputs += [helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in b.initializers]
     graph = b.graph([b.declared(name, stated) for name in dict.fromkeys(outputs)], inputs)
     domain = "ai.onnx" if b.chance(0.02) else ""
+    if b.functions:
+        ir = max(ir, 8)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(domain, b.opset)], ir_version=ir)
+    b.add_functions(model)
     if b.chance(0.3):
         for name in made:
             if name not in outputs and b.chance(0.7):

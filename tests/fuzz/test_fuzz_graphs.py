@@ -9,14 +9,18 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from graph_builder import make_feeds, recorded_inputs
+from graph_builder import InputRecord, make_feeds, record_inputs, recorded_inputs
 from graph_check import check_model, run_plainly
 from graph_fuzzer import check_isolated, fuzz, report, shrunk
+from onnx_models import Net, weight
 from random_graphs import make_model
 
+from quaver.adapters.calibration.ranges import TensorStatistics
 from quaver.adapters.onnxrt.build.builder import Builder
+from quaver.adapters.onnxrt.load.graph import Graph
 
 FOUND = sorted((Path(__file__).parent / "found" / "graphs").glob("*.onnx"))
 # 150 graphs take about 15 s of one core, and a whole fit is among them every 75.
@@ -53,6 +57,34 @@ def test_a_loss_that_the_steps_make_is_told_apart(monkeypatch: pytest.MonkeyPatc
     assert check_model(model, probed=True).kind == "another function in int8"
 
 
+def test_another_branch_explains_only_what_the_given_model_does_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx.load(Path(__file__).parent / "found" / "graphs" / "int8_takes_another_branch.onnx")
+    kinds = [check_model(model, seed).kind for seed in range(3)]
+    assert "takes another branch in int8" in kinds
+    monkeypatch.setattr("graph_check.outputs_of_other_branch", lambda *ignored: [np.zeros(5)])  # of another shape
+    assert check_model(model, kinds.index("takes another branch in int8")).kind == "raw exception"
+    monkeypatch.setattr("graph_check.outputs_of_other_branch", lambda *ignored: None)  # no condition differs
+    assert check_model(model, kinds.index("takes another branch in int8")).kind == "raw exception"
+
+
+def test_a_wrong_rewrite_is_noticed_although_the_comparison_leaves_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _convolution()
+    assert check_model(model).kind == "equal"
+    monkeypatch.setattr("quaver.adapters.onnxrt.optimize.pipeline.spell_out_elu", _elu_without_its_alpha)
+    assert check_model(model).kind == "wrong rewrite"
+
+
+def test_a_range_that_is_not_that_of_the_values_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _convolution()
+    ranges = TensorStatistics.ranges
+    monkeypatch.setattr(
+        TensorStatistics,
+        "ranges",
+        lambda tensor: {method: (low, 0.9 * high) for method, (low, high) in ranges(tensor).items()},
+    )
+    assert check_model(model).kind == "wrong range"
+
+
 def test_the_same_seed_makes_the_same_graph() -> None:
     models = [make_model(seed).SerializeToString(deterministic=True) for seed in (3, 3, 4)]
     assert models[0] == models[1] != models[2]
@@ -81,7 +113,6 @@ def test_graphs_cover_old_and_new_opsets_and_bodies() -> None:
 def test_a_float_model_that_differs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = _quantizable()
     monkeypatch.setattr("graph_check.largest_difference", lambda *outputs: 0.5 * (outputs[0] is not outputs[1]))
-    monkeypatch.setattr("graph_check._is_stable", lambda *ignored: True)
     monkeypatch.setattr("graph_check.rounding", lambda *ignored: 0.0)
     assert check_model(model).kind == "wrong values"
 
@@ -116,6 +147,19 @@ def test_a_run_is_resumed_where_it_ended(tmp_path: Path) -> None:
 
 def _quantizable() -> onnx.ModelProto:
     return next(model for model in map(make_model, range(1, 50)) if check_model(model).kind == "equal")
+
+
+def _convolution() -> onnx.ModelProto:
+    net = Net()
+    model = net.model(net.Conv(net.Elu(net.input(2, 3, 6, 6)), weight(8, 3, 3, 3)))
+    record_inputs(model, {"x": InputRecord((2, 3, 6, 6), "float32")})
+    return model
+
+
+def _elu_without_its_alpha(graph: Graph) -> int:
+    for node in (nodes := [node for node in graph.nodes if node.op_type == "Elu"]):
+        node.op_type = "Relu"
+    return len(nodes)
 
 
 def _abort_at(wanted: int, seed: int) -> None:

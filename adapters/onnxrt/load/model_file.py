@@ -17,7 +17,7 @@ from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.onnxrt.load.cleanup import separate_constants
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs, with_bodies
 from quaver.adapters.onnxrt.load.old_opsets import open_negative_dimensions, opset_of_model, to_modern_opset
-from quaver.adapters.onnxrt.load.padding import keep_padding_before_pools
+from quaver.adapters.onnxrt.load.padding import keep_padding_before_pools, pad_all_axes
 from quaver.adapters.onnxrt.load.shape_inference import infer_types
 from quaver.adapters.onnxrt.load.structure import check_structure
 from quaver.adapters.onnxrt.load.tensors import SHAPE_ELEMENTS, elements, to_array, to_dense
@@ -74,6 +74,7 @@ def load_model(source: ModelLike, optimise_float: bool = True, left_out: Collect
         fingerprint = graph.fingerprint()
         open_negative_dimensions(graph.shell)
         separate_constants(graph)
+        pad_all_axes(graph)
         keep_padding_before_pools(graph)
         graph, rewritten = rewrite(graph, optimise_float, left_out)
         infer_types(graph)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from quaver.adapters.onnxrt.load.graph import attribute, captures, integer, subgraphs, with_bodies
@@ -48,6 +49,8 @@ def to_modern_opset(model: ModelProto, folder: Path) -> ModelProto:
     opset = opset_of_model(model)
     if opset >= OLDEST_OPSET:
         return model
+    if model.functions:  # the converter drops them
+        model = onnx.inliner.inline_local_functions(model, convert_version=True)
     _spell_domain_as_converter_does(model)
     open_negative_dimensions(model)
     for nodes in _node_lists(model.graph):

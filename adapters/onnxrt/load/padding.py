@@ -1,6 +1,9 @@
-"""Paddings that ONNX Runtime would fuse into a pooling op wrongly.
+"""Paddings that ONNX Runtime's optimizer gets wrong.
 
-Its optimizer moves a Pad with zeros into the AveragePool or MaxPool behind it. This is another function if a window
+It moves a Transpose through a Pad that lists its axes as if it listed none, and the model fails when it runs. So the
+amounts of such a Pad are written for all axes.
+
+The optimizer moves a Pad with zeros into the AveragePool or MaxPool behind it. This is another function if a window
 rounds up (`ceil_mode`), if a MaxPool reads negative values, because a pooling op pads with minus infinity, or if an
 AveragePool leaves its own padding out of the mean. If the padding is as wide as the window, the model does not load.
 The optimizer only fuses a fill whose bytes are all zero, so negative zero keeps the two apart at no cost.
@@ -27,6 +30,32 @@ _FLOATS: dict[int, Any] = {
     TensorProto.DOUBLE: np.float64,
     TensorProto.FLOAT16: np.float16,
 }
+
+
+def pad_all_axes(graph: Graph) -> int:
+    """Write the amounts of each Pad with a constant list of axes for all axes, and return how many there were."""
+    changed = 0
+    for node in graph.nodes:
+        if node.op_type != "Pad" or node.domain or len(node.input) < 4 or not node.input[3]:
+            continue
+        if not graph.ranks:
+            infer_types(graph)
+        pads, axes = (graph.constants.get(node.input[at]) for at in (1, 3))
+        rank = graph.ranks.get(node.input[0])
+        if pads is None or axes is None or rank is None:
+            continue
+        amounts = np.zeros((2, rank), np.int64)
+        amounts[:, axes.reshape(-1)] = pads.reshape(2, -1)
+        name = graph.free_name(f"{node.output[0]}.pads")
+        graph.constants[name] = amounts.reshape(-1)
+        node.input[1] = name
+        del node.input[3:]
+        if not node.input[2]:
+            del node.input[2:]
+        changed += 1
+    if changed:
+        graph.index()
+    return changed
 
 
 def keep_padding_before_pools(graph: Graph) -> int:

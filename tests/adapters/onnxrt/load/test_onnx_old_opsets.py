@@ -136,6 +136,17 @@ def test_an_old_operator_in_a_body_computes_the_same(node: onnx.NodeProto, opset
         assert np.allclose(expected, actual, atol=1e-5)
 
 
+def test_functions_of_an_old_model_are_inlined_because_the_converter_drops_them() -> None:
+    opsets = [helper.make_opsetid("", 12), helper.make_opsetid("mine", 1)]
+    gate = [helper.make_node("Sigmoid", ["v"], ["g"]), helper.make_node("Mul", ["v", "g"], ["r"])]
+    function = helper.make_function("mine", "Gated", ["v"], ["r"], gate, opsets[:1])
+    model = segmentation(helper.make_node("Gated", ["a"], ["u"], "gated", domain="mine"), 12)
+    del model.opset_import[:]
+    model.opset_import.extend(opsets)
+    model.functions.append(function)
+    assert_float_model_equals(model)
+
+
 def test_the_domain_may_be_spelled_out() -> None:
     model = segmentation(helper.make_node("Upsample", ["a", "s"], ["u"], "up"), 9, ("s", np.array([1, 1, 2, 2.0], "f")))
     model.opset_import[0].domain = "ai.onnx"

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import Net, data, opened, weight
+from onnx_models import Net, data, opened, space, weight
 
 from quaver.adapters.onnxrt.load.model_file import load_model
 
@@ -74,6 +74,21 @@ def test_another_fill_is_kept() -> None:
     model = net.model(net.MaxPool(x, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1))
     graph = load_model(model).graph
     assert float(graph.constants[graph.nodes[1].input[2]].reshape(())) == 3.0
+
+
+@pytest.mark.parametrize("axes", [[2, 3], [-2, -1]])
+def test_a_pad_with_axes_between_convolutions_runs_in_int8(axes: list[int]) -> None:
+    """ONNX Runtime moves the Transpose of a convolution through it and reads amounts of all axes."""
+    net = Net()
+    x = net.Conv(net.input(None, 4, 6, 6), weight(8, 4, 1, 1))
+    x = net.Pad(x, np.array([1, 2, 0, 3]), np.float32(0.5), np.array(axes))
+    model = net.model(net.Conv(x, weight(4, 8, 3, 3)), opset=18)
+    assert len(next(node for node in load_model(model).graph.nodes if node.op_type == "Pad").input) == 3
+    with opened(model) as adapter:
+        feed = data(adapter)[0]
+        built = adapter.build(space(adapter).default_config())
+        (expected,), (actual,) = as_written(model, feed), built.session.run(None, feed)
+        assert np.abs(actual - expected).max() < 0.1 * np.abs(expected).max()
 
 
 def test_a_pad_in_a_body_is_kept_as_well() -> None:

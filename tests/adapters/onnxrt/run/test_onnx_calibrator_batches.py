@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from onnx_models import Net, opened, space, weight
 
 from quaver.adapters.base import Adapter
+from quaver.adapters.calibration.ranges import TensorStatistics
 from quaver.adapters.data import InputSpec
 from quaver.adapters.samples import MAX_PROBE_SAMPLES, Batching, check_batch, join_runs, timing_feed
 from quaver.demo.data import digits
@@ -136,6 +138,59 @@ def test_each_branch_decides_on_batches_anew() -> None:
         adapter.calibrate(feeds)
         assert [len(feed["x"]) for feed in adapter.probe_samples] == [1, 1, 2, 2]
         assert adapter.local_errors(space(adapter).default_config())
+
+
+def test_a_model_that_mixes_the_samples_of_a_batch_gets_its_batches() -> None:
+    """The mean over a batch that holds one sample twice is that of the sample, so other samples have to be joined."""
+    net = Net()
+    mean = net.ReduceMean(net.input(None, 8), axes=[0], keepdims=1)
+    batches = [random_values(4, 8, seed=seed) for seed in range(3)]
+    with opened(net.model(net.Gemm(mean, weight(8, 3))), calibrate=False) as adapter:
+        ranges = adapter.calibrate(batches)["ranges"]
+        means = [batch.mean(0) for batch in batches]
+        assert ranges[mean]["minmax"] == pytest.approx((np.min(means), np.max(means)), rel=1e-5)
+        assert [len(feed["x"]) for feed in adapter.probe_samples] == [4, 4, 4]
+
+
+def test_a_model_that_takes_one_or_three_samples_and_mixes_three_gets_its_batches() -> None:
+    net = Net()
+    total = net.Add(net.input(None, 8), weight(3, 1))
+    batches = [random_values(3, 8, seed=seed) for seed in range(3)]
+    with opened(net.model(net.Gemm(total, weight(8, 3))), calibrate=False) as adapter:
+        low, high = adapter.calibrate(batches)["ranges"][total]["minmax"]
+        sums = np.array([batch + weight(3, 1) for batch in batches])
+        assert (low, high) == pytest.approx((sums.min(), sums.max()), rel=1e-5)
+
+
+def test_a_model_that_picks_one_sample_of_a_batch_gets_them_one_by_one() -> None:
+    """An exporter wrote the batch of one into the sizes of a Resize: it takes one sample of eight."""
+    net = Net()
+    sizes = np.array([1, 3, 8, 8])
+    resized = net.LeakyRelu(net.Resize(net.input(None, 3, 4, 4), "", "", sizes, mode="nearest"))
+    values = random_values(20, 3, 4, 4)
+    with opened(net.model(net.Conv(resized, weight(4, 3, 1, 1))), calibrate=False) as adapter:
+        done: list[int] = []
+        samples = [values[at : at + 1] for at in range(20)]
+        ranges = adapter.calibrate(samples, progress=lambda count, total: done.append(count))["ranges"]
+        assert done == list(range(1, 21))
+        assert ranges[resized]["minmax"][1] == values.max()
+
+
+def test_no_value_is_overwritten_before_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibration asks how the model takes samples while the values of the first one are still being counted."""
+    add = TensorStatistics.add
+
+    def slowly(statistics: TensorStatistics, values: Any, samples: int = 1) -> None:
+        time.sleep(0.02)
+        add(statistics, values, samples)
+
+    monkeypatch.setattr(TensorStatistics, "add", slowly)
+    net = Net()
+    x = net.Reshape(net.Relu(net.input(None, 2, 4)), np.array([1, 8]))  # takes one sample at a time
+    computed = net.LeakyRelu(x)
+    with opened(net.model(net.Gemm(computed, weight(8, 3))), calibrate=False) as adapter:
+        ranges = adapter.calibrate([np.full((1, 2, 4), value, f32) for value in (100, 1, 2)])["ranges"]
+        assert ranges[computed]["minmax"] == (0, 100)
 
 
 def test_texts_of_different_lengths_are_joined_with_neighbours_of_the_same_length() -> None:
