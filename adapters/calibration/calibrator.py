@@ -155,7 +155,7 @@ class StreamingCalibrator(ABC):
                 if is_joined and not is_verified:
                     alone = _union([self._extremes(sample)[0] for sample in split(feed, 1)])
                 values = self.values(feed)
-                if is_joined and not is_verified and not _is_near(_extremes(array for _, array in values), alone):
+                if is_joined and not is_verified and not _is_near(_extremes_of(array for _, array in values), alone):
                     raise CalibrationError("joined samples have other ranges than alone")
             except Exception as error:
                 if not is_joined:
@@ -223,7 +223,7 @@ class StreamingCalibrator(ABC):
         """Run a feed. Return the smallest and largest value of each tensor, and the bytes of all tensors."""
         self._finish_update()  # this run may write into the memory that the update reads
         values = [array for _, array in self.values(feed)]
-        return _extremes(values), max(float(sum(array.nbytes for array in values)), 1.0)
+        return _extremes_of(values), max(float(sum(array.nbytes for array in values)), 1.0)
 
     def _finish_update(self) -> None:
         """Wait until the values of the last run are added to the statistics."""
@@ -252,7 +252,7 @@ def _failure(error: Exception) -> CalibrationError:
     return CalibrationError(f"the float model fails on a calibration batch: {error}")
 
 
-def _extremes(values: Iterable[NDArray[np.float32]]) -> NDArray[np.float64]:
+def _extremes_of(values: Iterable[NDArray[np.float32]]) -> NDArray[np.float64]:
     """Return the smallest and largest value of each tensor."""
     pairs = [(array.min(), array.max()) if array.size else (0.0, 0.0) for array in values]
     return np.array(pairs, np.float64).reshape(-1, 2)
