@@ -27,6 +27,8 @@ from quaver.types import Feed
 NOTE_SECONDS = 10.0
 # The note that holds the plan, so that a resumed run measures on the same samples.
 PLAN = "probe.plan"
+# After this many seconds a stage tells how long it still takes. Judgement: shorter stages need no line of their own.
+ESTIMATE_SECONDS = 3.0
 # Whole configurations that are worth a stage of their own when they are compared. Judgement.
 MANY_CONFIGS = 8
 
@@ -75,6 +77,7 @@ class ErrorProbe:
     ) -> None:
         self._probe, self._space, self._history, self._observer = probe, space, history, observer
         self._runner, self._effort = runner, effort
+        self._start = time.monotonic()
         self.executor: Executor | None = None
         self._searching = False
 
@@ -187,12 +190,18 @@ class ErrorProbe:
         recorded: Mapping[str, float] = self._history.notes.get(note, {})
         missing = {key: config for key, config in configs.items() if key not in recorded}
         unrecorded: dict[str, float] = {}
-        last_note = time.monotonic()
+        start = last_note = time.monotonic()
+        has_told = False
         try:
             for done, (key, error) in enumerate(self._measured(missing, samples), 1):
                 unrecorded[key] = error
                 if len(missing) > 1:
-                    self._observer(Progressed(stage, done, len(missing)))
+                    elapsed = time.monotonic() - start
+                    left = elapsed * (len(missing) - done) / done
+                    tells = not has_told and elapsed > ESTIMATE_SECONDS and done < len(missing)
+                    has_told |= tells
+                    share = (elapsed + left) / (time.monotonic() - self._start + left)
+                    self._observer(Progressed(stage, done, len(missing), *((left, share) if tells else ())))
                 if time.monotonic() - last_note > NOTE_SECONDS:
                     self._history.extend_note(note, unrecorded)
                     unrecorded, last_note = {}, time.monotonic()

@@ -55,11 +55,20 @@ class StageStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class Progressed(Event):
-    """A long stage makes progress; `total` is None while the end is unknown."""
+    """A long stage makes progress; `total` is None while the end is unknown.
+
+    Once it tells the seconds that are `left`, and the stage's `share` of the search until then.
+    """
 
     stage: Stage
     done: int
     total: int | None
+    left: float = 0.0
+    share: float = 0.0
+
+    def line(self) -> str:
+        estimate = f"about {duration(self.left)} left, {self.share:.0%} of the search until then"
+        return f"{self.stage}: {estimate}" if self.left else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +97,7 @@ class ModelConverted(Event):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCut(Event):
-    """Calibration ended before the data did.
-
-    Attributes:
-        samples: how many samples were used.
-        why: the reason, and how to use more.
-    """
+    """Calibration ended before the data did, after `samples`; `why` is the reason, and how to use more."""
 
     notice: ClassVar[bool] = True
 
@@ -162,12 +166,7 @@ class TimingsReused(Event):
 
 @dataclass(frozen=True, slots=True)
 class MeasurementDied(Event):
-    """A measurement without labels ended its process too often and is skipped.
-
-    Attributes:
-        what: the measurement, such as "the output error of a configuration (conv: int8 minmax)".
-        deaths: how often its process ended.
-    """
+    """A measurement without labels, `what`, ended its process `deaths` times and is skipped."""
 
     notice: ClassVar[bool] = True
     usual_tone: ClassVar[Tone] = Tone.WARNING
@@ -391,7 +390,8 @@ class RunFinished(Event):
 
     def line(self) -> str:
         longest = sorted(self.stages.items(), key=lambda item: -item[1])
-        times = "; ".join(f"{stage}: {duration(seconds)}" for stage, seconds in longest)
+        total = sum(self.stages.values()) or 1.0
+        times = "; ".join(f"{stage}: {duration(seconds)} ({seconds / total:.0%})" for stage, seconds in longest)
         return f"done: {self.reason}. {times}"
 
     def details(self) -> str:

@@ -13,12 +13,10 @@ from command_samples import quaver
 import quaver as library
 from quaver import formatting
 from quaver.api.calibration import expected_samples
-from quaver.api.display.live import TimeLeft
 from quaver.command import sentences
 from quaver.command import user_files as loading
 from quaver.command.main import COMMANDS, parse
 from quaver.command.verbs.tune import again_with
-from quaver.trial import Trial, TrialState
 
 
 def test_the_next_command_replaces_flags_instead_of_repeating_them() -> None:
@@ -71,24 +69,6 @@ def test_names_cannot_command_the_terminal() -> None:
 )  # fmt: skip
 def test_figures_are_written_for_people(written: str, meant: str) -> None:
     assert written == meant
-
-
-def trial(seconds: float) -> Trial:
-    return Trial(1, library.QuantConfig({}), TrialState.COMPLETE, 1.0, 0.0, False, seconds)
-
-
-def test_the_time_left_comes_from_the_trials_or_from_the_timeout() -> None:
-    clock = TimeLeft(0.0, 50, 0.0)
-    assert clock.left() == ""
-    clock.planned(11)
-    clock.baseline(trial(100))
-    clock.evaluating(1)
-    clock.finished(trial(60))
-    assert clock.left() == "at most about 10 min left"
-    hurried = TimeLeft(100.0, 100, 40.0)
-    hurried.planned(100)
-    hurried.baseline(trial(60))
-    assert hurried.left() == "60 s left"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

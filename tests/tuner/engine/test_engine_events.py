@@ -110,7 +110,7 @@ def test_the_baseline_of_an_earlier_run_took_no_time_of_this_one() -> None:
 
 def test_the_last_line_tells_where_the_time_went_the_longest_stage_first() -> None:
     event = RunFinished(StopReason.MET, None, None, 2, "summary", {"calibrating": 3.0, EVALUATING: 200.0})
-    assert event.line().endswith(". eval_func: 3 min; calibrating: 3.0 s")
+    assert event.line().endswith(". eval_func: 3 min (99%); calibrating: 3.0 s (1%)")
     assert event.details() == "summary"
 
 

@@ -17,11 +17,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from quaver.api.display.time_left import TimeLeft
 from quaver.criterion import Criterion
 from quaver.engine.event_base import Event, Stage, Tone
 from quaver.engine.events import (
     BaselineScored,
-    Planned,
     Progressed,
     RunStarted,
     StageStarted,
@@ -33,65 +33,6 @@ from quaver.trial import Trial
 
 # The colour of each tone.
 STYLES = {Tone.PLAIN: "", Tone.GOOD: "green", Tone.BAD: "red", Tone.WARNING: "yellow", Tone.QUIET: "dim"}
-
-
-class TimeLeft:
-    """Estimates the time that is left, from the timeout and from how long evaluations take.
-
-    Args:
-        timeout: seconds that the run may take; 0 is no timeout.
-        max_trials: trials that the run may make.
-        spent: seconds of the timeout that earlier, resumed runs used.
-    """
-
-    def __init__(self, timeout: float, max_trials: int, spent: float) -> None:
-        self._timeout, self._max_trials, self._spent = timeout, max_trials, spent
-        self._start, self._is_planned = time.monotonic(), False
-        self._evaluation_start: float | None = None
-        self._number = 0
-        self._durations: list[float] = []
-        self._baseline_seconds = 0.0
-        self._parallel = 1
-
-    def planned(self, evaluations: int) -> None:
-        """Note that the search begins, with at most this many evaluations."""
-        self._is_planned = True
-        self._max_trials = min(self._max_trials, evaluations)
-
-    def baseline(self, trial: Trial) -> None:
-        """Note the time of the baseline, which stands for that of a trial until there is one."""
-        self._baseline_seconds, self._evaluation_start = trial.seconds + trial.build_seconds, None
-
-    def evaluating(self, number: int) -> None:
-        """Note that an evaluation begins."""
-        self._number, self._evaluation_start = number, time.monotonic()
-
-    def finished(self, trial: Trial, running: int = 0) -> None:
-        """Note that an evaluation is over, and how many others are still running."""
-        self._durations.append(trial.seconds + trial.build_seconds)
-        self._parallel = max(self._parallel, running + 1)
-        if not running:
-            self._evaluation_start = None
-
-    def running(self) -> float | None:
-        """Return the seconds since the current evaluation began; None if there is none."""
-        start = self._evaluation_start
-        return None if start is None else time.monotonic() - start
-
-    def left(self) -> str:
-        """Return how much is left of the timeout or of the trials; empty while that is unknown."""
-        if not self._is_planned or not (self._durations or self._baseline_seconds):
-            return ""
-        seconds = sum(self._durations) / len(self._durations) if self._durations else self._baseline_seconds
-        mean = seconds / self._parallel
-        running = self.running() or 0.0
-        done = self._number - (self._evaluation_start is not None)
-        by_trials = max(mean * max(self._max_trials - done, 0) - min(running, mean), 0.0)
-        if self._timeout > 0:
-            by_timeout = max(self._timeout - self._spent - (time.monotonic() - self._start), 0.0)
-            if by_timeout <= by_trials:
-                return f"{duration(by_timeout)} left"
-        return f"at most about {duration(by_trials)} left"
 
 
 # Lines that may still change, because nested tqdm bars move up to them. Judgement: nobody nests more bars than this.
@@ -209,7 +150,7 @@ class LiveDisplay:
         self._bar: tuple[str, int, int | None] | None = None
         self._doing = ""
         self._under_way: list[int] = []
-        self._clock = TimeLeft(0.0, 1, 0.0)
+        self._clock = TimeLeft()
         self._best: Trial | None = None
         self._live = Live(
             console=self._console,
@@ -256,30 +197,25 @@ class LiveDisplay:
 
     def _follow(self, event: Event) -> None:
         """Update the bar and the status line."""
+        self._clock(event)
         match event:
-            case RunStarted(settings=settings, spent=spent):
+            case RunStarted(settings=settings):
                 self._criterion = Criterion.from_settings(settings)
-                self._clock = TimeLeft(settings["timeout"], settings["max_trials"], spent)
             case StageStarted(stage):
                 self._bar, self._doing = None, str(stage)
-            case Planned(evaluations=evaluations):
-                self._clock.planned(evaluations)
             case Progressed(stage, done, total):
                 self._progressed(stage, done, total)
-            case BaselineScored(trial):
+            case BaselineScored():
                 self._bar, self._doing, self._under_way = None, "asking the strategy", []
-                self._clock.baseline(trial)
                 self._screen.end()
             case TrialStarted(number, best):
                 self._bar, self._best = None, best
                 self._under_way.append(number)
                 self._doing = self._evaluating()
-                self._clock.evaluating(number)
             case TrialFinished(trial=trial, best=best):
                 self._best = best
                 self._under_way = [number for number in self._under_way if number != trial.number]
                 self._doing = self._evaluating() or "asking the strategy"
-                self._clock.finished(trial, len(self._under_way))
                 self._screen.end()
 
     def _evaluating(self) -> str:
