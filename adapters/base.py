@@ -58,6 +58,8 @@ class Adapter(ABC):
         implied_formats: the `quant_format` that a name in `frameworks` implies.
         portability: why outputs are the same on every x86 processor: "built" if they are with `portable`, "inherent"
             if the kernels ensure it, "" if they are not.
+        runtime_name: the value of `runtime` that selects it; empty for a framework with one runtime.
+        is_default: False if it takes only models of runs that name it, because another adapter has the same models.
     """
 
     name: ClassVar[str]
@@ -67,6 +69,8 @@ class Adapter(ABC):
     quant_formats: ClassVar[tuple[str, ...]] = ()
     implied_formats: ClassVar[Mapping[str, str]] = MappingProxyType({})
     portability: ClassVar[str] = ""
+    runtime_name: ClassVar[str] = ""
+    is_default: ClassVar[bool] = True
 
     def __init__(self, options: AdapterOptions, inputs: Sequence[InputSpec]) -> None:
         quant_format = resolve_quant_format(type(self), options.quant_format)

@@ -53,7 +53,7 @@ if hasattr(os, "register_at_fork"):
 SUFFIXES = {
     ".onnx": "ONNX", ".ort": "ONNX Runtime's own format", ".tflite": "LiteRT", ".lite": "LiteRT", ".keras": "Keras",
     ".h5": "Keras", ".hdf5": "Keras", ".pb": "TensorFlow", ".pt": "PyTorch", ".pth": "PyTorch",
-    ".safetensors": "safetensors", ".params": "MXNet",
+    ".safetensors": "safetensors", ".params": "MXNet", ".xml": "OpenVINO",
 }  # fmt: skip
 
 

@@ -87,9 +87,11 @@ def adapters() -> Mapping[str, type[Adapter]]:
     return Installed(iter(entry_points(group=GROUP)))
 
 
-def load_model(model: ModelLike, options: AdapterOptions, framework: str | None = None) -> Adapter:
-    """Load a model with the adapter of a framework, or with the first that accepts it."""
-    adapter_class = adapter_for(model, framework)
+def load_model(
+    model: ModelLike, options: AdapterOptions, framework: str | None = None, runtime: str | None = None
+) -> Adapter:
+    """Load a model with the adapter of a framework and a runtime, or with the first that accepts it."""
+    adapter_class = adapter_for(model, framework, runtime)
     quant_format = resolve_quant_format(adapter_class, options.quant_format, framework)
     return load_with(adapter_class, model, replace(options, quant_format=quant_format))
 
@@ -104,20 +106,55 @@ def load_with(kind: type[Adapter], model: ModelLike, options: AdapterOptions) ->
         return kind.load(model, options)
 
 
-def load_unmodified(model: ModelLike, threads: int = 0, framework: str | None = None) -> Model:
+def load_unmodified(
+    model: ModelLike, threads: int = 0, framework: str | None = None, runtime: str | None = None
+) -> Model:
     """Load any model, float or quantized, exactly as it is."""
-    adapter_class = adapter_for(model, framework)
+    adapter_class = adapter_for(model, framework, runtime)
     if supports(adapter_class, SupportsUnmodified):
         return adapter_class.load_unmodified(model, threads)
     return build_unmodified(load_with(adapter_class, model, AdapterOptions(threads=threads)))
 
 
-def adapter_for(model: ModelLike, framework: str | None = None) -> type[Adapter]:
+def adapter_for(model: ModelLike, framework: str | None = None, runtime: str | None = None) -> type[Adapter]:
+    """Return the adapter for a model.
+
+    Args:
+        model: the user's model, which the adapter must accept.
+        framework: the framework that loads it; None for the first that accepts it.
+        runtime: the runtime that runs it; None for the usual one of the framework.
+    """
+    adapter = _accepting(model, framework)
+    return adapter if runtime is None or adapter.runtime_name == runtime else _on_runtime(model, adapter, runtime)
+
+
+def runtime_names() -> list[str]:
+    """Return the values of `runtime`, the usual ones first."""
+    ordered = sorted((adapter for _, adapter in _usable()), key=lambda adapter: not adapter.is_default)
+    return list(dict.fromkeys(adapter.runtime_name for adapter in ordered if adapter.runtime_name))
+
+
+def _on_runtime(model: ModelLike, adapter: type[Adapter], runtime: str) -> type[Adapter]:
+    """Return the adapter that runs the models of another one in a runtime."""
+    names = runtime_names()
+    if runtime not in names:
+        raise SettingsError(f"unknown runtime {runtime!r}; {hint(str(runtime), dict.fromkeys(names))}")
+    for name, other in _usable():
+        if other.runtime_name == runtime and _accepts(name, other, model):
+            return other
+    raise SettingsError(
+        f"runtime is set to {runtime!r}, which does not run models of {adapter.name}: leave it out, or pass the model "
+        "in another form"
+    )
+
+
+def _accepting(model: ModelLike, framework: str | None) -> type[Adapter]:
     """Return the adapter of a framework, which must accept the model; without a name, the first that does."""
     if isinstance(model, str | os.PathLike):  # before an adapter opens it to identify it
         check_regular(model, "the model", ModelError, folders=True)
     named = None if framework is None else _named(framework)
-    for name, adapter in _usable() if named is None else [(framework, named)]:
+    usual = ((name, adapter) for name, adapter in _usable() if adapter.is_default)
+    for name, adapter in usual if named is None else [(framework, named)]:
         if _accepts(name, adapter, model):
             return adapter
     if isinstance(model, str | os.PathLike) and not os.path.exists(model):

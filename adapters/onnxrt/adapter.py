@@ -53,7 +53,7 @@ from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.adapters.repairs.base import offered_repairs
 from quaver.errors import ModelError
 from quaver.introspection import Timing
-from quaver.ops import Op, QuantConfig
+from quaver.ops import Op, Precision, QuantConfig
 from quaver.processors import Portability, this_processor
 from quaver.types import CalibrationData, Feed, ModelLike, PlainDict
 from quaver.unquantizable import Unquantizable, with_shares
@@ -71,11 +71,12 @@ class OnnxAdapter(Adapter):
     runtime: ClassVar[Runtime] = ONNX_RUNTIME
 
     name = "onnxrt"
-    frameworks = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
+    runtime_name = ONNX_RUNTIME.name
+    frameworks: ClassVar[tuple[str, ...]] = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
     suffix = ".onnx"
     accepted_forms = "a path ending in .onnx, an onnx.ModelProto or bytes"
     portability = "built"
-    quant_formats = ("qdq", "qoperator")
+    quant_formats: ClassVar[tuple[str, ...]] = ("qdq", "qoperator")
     implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
     def __init__(self, source: ModelLike, model: LoadedModel, options: AdapterOptions) -> None:
@@ -89,10 +90,10 @@ class OnnxAdapter(Adapter):
         self._model, graph, options = model, model.graph, self._options
         graph.tied = tied_weights(graph) if options.ops_version > 3 else {}
         graph.constants |= {name: graph.constants[table].T for name, table in graph.tied.items()}
-        self._units = find_units(graph, options.ops_version)
+        self._units = self.runtime.units(graph, find_units(graph, options.ops_version))
         mark = _unused_separator(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
-        self._builder = Builder(graph, self._units, self._store, mark, options.portable)
+        self._builder = Builder(graph, self._units, self._store, mark, options.portable, self.runtime.rules)
         self._repairs = {unit.op.name: self._offered_repairs(unit) for unit in self._units}
         if not self._units:
             self.close()
@@ -108,7 +109,7 @@ class OnnxAdapter(Adapter):
     @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
         """Load the model, rewrite its float graph, and find its ops."""
-        adapter = cls(model, _load(model, options, options.left_out), options)
+        adapter = cls(model, cls._read(model, options, options.left_out), options)
         warn_of_doubles(adapter._model.graph)
         return adapter
 
@@ -145,7 +146,13 @@ class OnnxAdapter(Adapter):
         self._set_model(self._load_without(left_out))
 
     def _load_without(self, left_out: Sequence[str]) -> LoadedModel:
-        return _load(self._source, self._options, left_out)
+        return self._read(self._source, self._options, left_out)
+
+    @classmethod
+    def _read(cls, source: ModelLike, options: AdapterOptions, left_out: Sequence[str]) -> LoadedModel:
+        """Load a model without these rewrites, and without those that its runtime or its version of the ops skips."""
+        skipped = [*left_out, *cls.runtime.skipped_rewrites, *rewrites_after(options.ops_version)]
+        return load_model(source, options.optimise_float, skipped)
 
     @property
     def fingerprint(self) -> str:
@@ -164,7 +171,7 @@ class OnnxAdapter(Adapter):
         return self._model.conversions
 
     def ops(self) -> tuple[Op, ...]:
-        return tuple(self.runtime.offered(self._with_repairs(unit)) for unit in self._units)
+        return tuple(self._with_repairs(unit) for unit in self._units)
 
     def _with_repairs(self, unit: Unit) -> Op:
         repairs = self._repairs[unit.op.name]
@@ -253,6 +260,10 @@ class OnnxAdapter(Adapter):
         session_threads = self._options.threads if threads is None else threads
         return self.runtime.op_seconds(self._builder, self.assemble(config), self.timing_feed, session_threads)
 
+    def executed_precisions(self, config: QuantConfig | None) -> dict[str, Precision]:
+        """Return the precision in which each op of a configuration really runs, where a kernel of its own shows it."""
+        return self.runtime.precisions(self._builder, self.assemble(config))
+
     def int8_edges(self) -> dict[str, tuple[str, ...]]:
         return int8_edges(self._builder)
 
@@ -282,11 +293,6 @@ class OnnxAdapter(Adapter):
 
     def close(self) -> None:
         self._store.close()
-
-
-def _load(source: ModelLike, options: AdapterOptions, left_out: Sequence[str]) -> LoadedModel:
-    """Load a model without these rewrites, and without those that its version of the ops did not have."""
-    return load_model(source, options.optimise_float, [*left_out, *rewrites_after(options.ops_version)])
 
 
 def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import onnxruntime as ort
 
 from quaver.adapters.data import InputSpec
 from quaver.adapters.onnxrt.build.builder import Builder
+from quaver.adapters.onnxrt.load.graph import Graph
+from quaver.adapters.onnxrt.ops.unit import ORT_RULES, KernelRules, Unit
 from quaver.adapters.onnxrt.profile import benchmark, op_profile
+from quaver.adapters.onnxrt.profile.kernels import integer_kernels
 from quaver.adapters.onnxrt.run import session as sessions
-from quaver.adapters.onnxrt.run.model import OnnxModel
+from quaver.adapters.onnxrt.run.model import OnnxModel, OrtModel
 from quaver.adapters.options import TimingOptions
 from quaver.introspection import Timing
-from quaver.ops import Op
+from quaver.ops import FP32, INT8, Precision
 from quaver.types import CalibrationData, Feed, ModelLike
 
 
@@ -29,10 +33,16 @@ class Runtime(ABC):
     Attributes:
         name: the value of `runtime` that selects it.
         title: its name in messages.
+        rules: what its optimiser turns into int8 by itself.
+        skipped_rewrites: rewrites of the float graph that only help another runtime.
+        exports: by ending, the other formats that a model can be saved in.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    rules: ClassVar[KernelRules] = ORT_RULES
+    skipped_rewrites: ClassVar[tuple[str, ...]] = ()
+    exports: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
     @abstractmethod
@@ -56,9 +66,20 @@ class Runtime(ABC):
     def input_specs(self, session: Any) -> tuple[InputSpec, ...]:
         """Return what a model takes, as its session describes it."""
 
-    def offered(self, op: Op) -> Op:
-        """Return an op with the choices that this runtime can run, the fastest kind first."""
-        return op
+    def units(self, graph: Graph, units: Sequence[Unit]) -> list[Unit]:
+        """Return the ops that this runtime can run in int8, each with the choices that it runs."""
+        return list(units)
+
+    @abstractmethod
+    def precisions(self, builder: Builder, model: OnnxModel) -> dict[str, Precision]:
+        """Return the precision in which each op of a built model really runs.
+
+        Only ops with kernels that compute on integers are in the result.
+        """
+
+    def export(self, model: OrtModel, path: Path) -> None:
+        """Write a model in one of the formats of `exports`."""
+        raise NotImplementedError(f"{self.title} writes no {path.suffix}")
 
     @abstractmethod
     def op_seconds(self, builder: Builder, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
@@ -106,6 +127,11 @@ class OnnxRuntime(Runtime):
 
     def input_specs(self, session: sessions.Session) -> tuple[InputSpec, ...]:
         return sessions.input_specs(session)
+
+    def precisions(self, builder: Builder, model: OnnxModel) -> dict[str, Precision]:
+        static = [unit.op.name for unit in builder.units if unit.has_static_choice and not unit.is_embedding]
+        integers = integer_kernels(model.SerializeToString(), static)
+        return {name: INT8 if name in integers else FP32 for name in static}
 
     def op_seconds(self, builder: Builder, model: OnnxModel, feed: Feed, threads: int) -> dict[str, float]:
         return op_profile.op_seconds(builder, model, feed, threads)

@@ -68,6 +68,7 @@ def check(
     faster_than: float | None = None,
     data: CalibrationData = None,
     threads: int = 0,
+    runtime: str | None = None,
     cpu: str | None = None,
     cpu_samples: int | None = CPU_SAMPLES,
     progress: Callable[[int], None] | None = None,
@@ -92,6 +93,7 @@ def check(
         data: typical inputs to measure the latency on, as `calib_dataloader` of `fit`; those of a metric, or random
             ones, if None.
         threads: threads of one inference; 0 lets the runtime decide, and measures latency on one.
+        runtime: the runtime that runs both models; by default the usual one of the framework.
         cpu: an x86 processor to run the quantized model on as well: "haswell" has AVX2 and no VNNI. It is emulated by
             qemu-user, which must be installed and is about 50 times slower.
         cpu_samples: how many samples to run there. Their outputs are compared; there is a score only if eval_func
@@ -120,7 +122,7 @@ def check(
         threads=threads,
     )
     check_direction(eval_func, config)
-    fp32, int8 = (load_unmodified(expanded(source), threads) for source in (model, quantized))
+    fp32, int8 = (load_unmodified(expanded(source), threads, runtime=runtime) for source in (model, quantized))
     bound = bind_reference(eval_func, lambda: fp32)
     baseline = score(bound, fp32, EarlyStopReference(config.criterion))
     losses = Losses(config.criterion, baseline)

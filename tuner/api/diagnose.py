@@ -62,6 +62,7 @@ def diagnose(
     model_metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
     timing: bool = True,
     threads: int = 0,
+    runtime: str | None = None,
     observer: Observer | Iterable[Observer] | None = None,
 ) -> Diagnosis:
     """Find the bad ops of a quantized model, and the causes. No eval_func and no labels are needed.
@@ -87,6 +88,7 @@ def diagnose(
             for one sample; averaged over all samples.
         timing: whether to time the ops, which finds those that are slower than in fp32.
         threads: threads of one inference; 0 lets the runtime decide.
+        runtime: the runtime that times the ops; by default that of `history`, or the usual one of the framework.
         observer: called with each event; a list for several observers.
 
     Returns:
@@ -112,7 +114,7 @@ def diagnose(
     diagnosis_options = DiagnosisOptions(samples, {**(layer_metrics or {}), **direct}, model_metrics or {}, timing)
     data = replayable(calib_dataloader)
     model = expanded(model)
-    kind = adapter_for(model, subject.settings.get("framework"))
+    kind = adapter_for(model, subject.settings.get("framework"), runtime or subject.settings.get("runtime"))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         options = AdapterOptions(

@@ -109,6 +109,8 @@ def fit(
         portable: Make int8 models compute the same on x86 processors with and without VNNI. True limits weights so that
             no sum overflows without VNNI. By default it is on where the adapter supports it.
         framework: The framework whose adapter loads the model; by default the model decides.
+        runtime: The runtime that runs and times the model, as deployed: "onnxruntime" or "openvino" for ONNX models.
+            None is the usual one of the framework.
         threads: Threads of one inference, as deployed; 0 lets the runtime choose. With 0, latency is measured on one
             thread.
         batch: Samples per inference, as deployed; latency is measured at this batch. A model with a fixed batch is

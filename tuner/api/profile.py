@@ -31,6 +31,7 @@ def profile(
     threads: int = 0,
     warmup: int = 5,
     runs: int = 50,
+    runtime: str | None = None,
 ) -> Profile:
     """Time a model, op by op and end to end.
 
@@ -45,6 +46,7 @@ def profile(
         threads: threads of one inference; 0 lets the runtime decide.
         warmup: inferences before the timed ones.
         runs: timed inferences.
+        runtime: the runtime that is timed; by default that of `history`, or the usual one of the framework.
 
     Returns:
         A `Profile`: ops sorted by their time, percentiles of the latency, throughput.
@@ -68,7 +70,7 @@ def profile(
     if isinstance(data, Iterator):
         data = list(itertools.islice(data, batch))  # both models are run on it
     model = expanded(model)
-    kind = adapter_for(model)
+    kind = adapter_for(model, None, runtime or subject.settings.get("runtime"))
     profiler = require(kind, SupportsProfiling)
     timing = TimingOptions(batch, threads, warmup, runs)
     quant_format = recorded_quant_format(kind, subject.settings)

@@ -45,7 +45,7 @@ def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, th
         raise HistoryError(f"{snapshot.path} holds no baseline yet")
     run = snapshot.run_of(trial)
     model = expanded(model)
-    kind = adapter_for(model, run.settings.get("framework"))
+    kind = adapter_for(model, run.settings.get("framework"), run.settings.get("runtime"))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         options = AdapterOptions(

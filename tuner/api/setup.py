@@ -124,7 +124,7 @@ def settle_request(opened: OpenRun, settings: ResolvedSettings, model: ModelLike
     history = opened.history
     config, changes = settings_of_run(settings, history)
     model = expanded(model)
-    kind = adapter_for(model, config.framework)
+    kind = adapter_for(model, config.framework, config.runtime)
     if history.header is None:
         quant_format = resolve_quant_format(kind, config.quant_format, config.framework)
     else:

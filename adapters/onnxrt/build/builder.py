@@ -29,7 +29,7 @@ from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightStore
 from quaver.adapters.onnxrt.load.graph import Graph, integer
 from quaver.adapters.onnxrt.ops.passthrough import BOUNDED, bounds, is_movement, may_shrink_cubically, scale_roots
-from quaver.adapters.onnxrt.ops.unit import FUSED_BY_ORT, Unit
+from quaver.adapters.onnxrt.ops.unit import ORT_RULES, KernelRules, Unit
 from quaver.affine import QuantizationParameters
 from quaver.errors import BuildError
 from quaver.ops import OpConfig, QuantConfig
@@ -51,6 +51,7 @@ class Builder:
         store: the constants, quantized on first use.
         mark: a separator that no name of the model contains, for names of new nodes and tensors.
         portable: bound int8 weights so that no sum saturates on processors without VNNI.
+        rules: what the runtime turns into int8 by itself.
         unit_of: by node index, the unit that the node belongs to.
         pinned: tensors whose names must stay, because outputs or bodies refer to them.
         moved: indices of nodes that only move values.
@@ -64,9 +65,17 @@ class Builder:
         rescaler: which inputs can be rescaled, and by what.
     """
 
-    def __init__(self, graph: Graph, units: list[Unit], store: WeightStore, mark: str, portable: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        units: list[Unit],
+        store: WeightStore,
+        mark: str,
+        portable: bool = False,
+        rules: KernelRules = ORT_RULES,
+    ) -> None:
         self.graph, self.units, self.store, self.mark = graph, units, store, mark
-        self.portable = portable
+        self.portable, self.rules = portable, rules
         self.unit_of = {index: unit for unit in units for index in unit.nodes}
         self.root_of = scale_roots(graph)
         self.pinned = graph.pinned
@@ -345,8 +354,8 @@ class Builder:
         if inputs is None:
             node = self.graph.nodes[index]
             inputs = ()
-            if node.op_type in FUSED_BY_ORT and node.domain in ("", "ai.onnx"):
-                count = FUSED_BY_ORT[node.op_type]
+            if node.op_type in self.rules.fused and node.domain in ("", "ai.onnx"):
+                count = self.rules.fused[node.op_type]
                 names = [name for name in node.input[1 if node.op_type == "Where" else 0 : count] if name]
                 inputs = () if any(name in self.graph.constants for name in names) else tuple(names)
             self._fusing[index] = inputs

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.build import protobuf
@@ -24,6 +25,9 @@ from quaver.ops import OpConfig, QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
+
+# The maximum of a number and this is the number.
+LOWEST = np.array(np.finfo(np.float32).min, np.float32)
 
 
 class Emitter(Plan):
@@ -269,11 +273,11 @@ class Emitter(Plan):
         builder = self.builder
         for name in node.output:
             if name in self.guarded:
-                self.nodes.append(protobuf.node("Max", [self.raw_name(name)], [name], builder.label(name, "guard")))
+                self._emit_guard(self.raw_name(name), name, builder.label(name, "guard"))
             elif self.is_repinned(name):
                 source = self._dequantized_tensor(name)
                 if source != name:  # the optimiser may inline the body of an If, and then fuse it
-                    self.nodes.append(protobuf.node("Max", [source], [name], builder.label(name, "guard")))
+                    self._emit_guard(source, name, builder.label(name, "guard"))
 
     def _int8_input(self, unit: Unit, choice: OpConfig, slot: int, name: str) -> str:
         """Emit what an int8 op reads in a slot, and return its name."""
@@ -394,5 +398,13 @@ class Emitter(Plan):
         guarded = self.builder.label(source, "guard")
         if guarded not in self.emitted:
             self.emitted.add(guarded)
-            self.nodes.append(protobuf.node("Max", [source], [guarded], guarded))
+            self._emit_guard(source, guarded, guarded)
         return guarded
+
+    def _emit_guard(self, source: str, target: str, name: str) -> None:
+        """Emit a Max that returns its input. Where the runtime removes one with one input, it has the lowest float."""
+        inputs = [source]
+        if self.builder.rules.drops_single_max:
+            inputs.append(lowest := self.builder.label("", "lowest"))
+            self._add([(lowest, protobuf.tensor(lowest, LOWEST))])
+        self.nodes.append(protobuf.node("Max", inputs, [target], name))

@@ -126,7 +126,8 @@ class ConfigView(ModelView):
                     else [n for n in unit.activations if n not in plan.rescaled_tensors]
                 )
                 reads = tuple(tensor(read, channel_axis(builder.graph, unit, read)) for read in whole)
-                integers = unit.writes_integers_as(choice) and unit.output not in plan.rescaled_tensors
+                is_written = builder.root(unit.output) in plan.uint8_outputs and unit.writes_integers_as(choice)
+                integers = is_written and unit.output not in plan.rescaled_tensors
                 writes = tensor(unit.output, axis) if integers else None
                 contexts[name] = OpContext(
                     name, unit.output, axis, reads, writes, why_one_scale(builder.graph, unit), *surroundings

@@ -271,9 +271,9 @@ def _branch(trunk: Emitter, unit: Unit, choice: OpConfig, plan: Emitter, mark: s
     if choice.repairs or output_rescaling:
         trunk.repair(unit, choice, scheme(unit.activations[0]), output_rescaling)
     result = copy_unit(trunk, unit, CopyInputs(renamed, constant), mark)
-    if not unit.quantized_output:
-        return undivided(plan, unit.output, RecordedTensor(result))
     root = builder.root(unit.output)
+    if root not in plan.uint8_outputs:
+        return undivided(plan, unit.output, RecordedTensor(result))
     return undivided(plan, unit.output, quantized(trunk, result, builder.parameters(root, plan.schemes[root])))
 
 

@@ -6,6 +6,7 @@ each op type between DequantizeLinear and QuantizeLinear.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -20,6 +21,35 @@ FUSED_BY_ORT = {
     "Add": 2, "AveragePool": 1, "Concat": None, "Conv": 1, "ConvTranspose": 1, "Gemm": 1, "GlobalAveragePool": 1,
     "LeakyRelu": 1, "MatMul": 2, "Mul": 2, "Sigmoid": 1, "Softmax": 1, "Where": 3,
 }  # fmt: skip
+# Float products and convolutions get a guard whatever follows: the optimiser folds much into them before it looks for a
+# QuantizeLinear.
+FUSED_WITH_WEIGHT = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRules:
+    """The int8 fusions that a runtime makes by itself, and how to keep it from making them.
+
+    Attributes:
+        fused: by op type, how many of its inputs must be dequantized for an int8 kernel; None is all.
+        fused_anywhere: the op types of these that are fused whatever follows; others only before a QuantizeLinear.
+        drops_single_max: True if the optimiser removes a Max with one input. Guards then have the lowest float, too.
+        guards_products: True if the float output of an int8 product needs a guard before some readers.
+        passing: op types of int8 kernels behind which `fused` ops run in int8, although what they read is float.
+        guards_shared: True if a float output of an int8 op needs a guard where several nodes read it.
+        writes_float: True if an int8 kernel writes float as fast as uint8. Tensors with a float reader then stay float.
+    """
+
+    fused: Mapping[str, int | None]
+    fused_anywhere: frozenset[str]
+    drops_single_max: bool = False
+    guards_products: bool = True
+    writes_float: bool = False
+    passing: frozenset[str] = frozenset()
+    guards_shared: bool = False
+
+
+ORT_RULES = KernelRules(FUSED_BY_ORT, FUSED_WITH_WEIGHT)
 
 
 @dataclass(frozen=True, slots=True)

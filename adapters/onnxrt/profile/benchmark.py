@@ -38,7 +38,7 @@ def time_model(
     model: ModelLike, data: CalibrationData, options: TimingOptions, float_builder: Builder | None = None
 ) -> Timing:
     """Time a model. With a `float_builder`, kernels carry the names of its ops."""
-    source = _source(model)
+    source = source_of(model)
     with temporary_folder() as folder:
         path = folder / "optimised.onnx"
         profiling_options = sessions.options(options.threads)
@@ -153,7 +153,8 @@ def _precisions(kernels: tuple[KernelTime, ...], integer_names: Collection[str])
     return precisions
 
 
-def _source(model: ModelLike) -> bytes | str:
+def source_of(model: ModelLike) -> bytes | str:
+    """Return a model as bytes that hold all of it, or the path of its file."""
     if isinstance(model, bytes | bytearray | memoryview):
         return bytes(model)
     if isinstance(model, onnx.ModelProto):

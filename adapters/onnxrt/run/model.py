@@ -17,6 +17,7 @@ from quaver.adapters.model import Model
 from quaver.adapters.onnxrt.build.provenance import pieces, relocated, split, tail, with_original
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.run import session as sessions
+from quaver.errors import BuildError
 from quaver.files.atomic import write_safely
 from quaver.files.temporary import temporary_folder
 from quaver.types import Array, Feed, ModelLike
@@ -44,6 +45,18 @@ class OrtModel(Model):
 
     def _outputs(self, feed: Feed) -> list[Array]:
         return list(self.session.run(None, feed))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model to a file, in the format that its ending says: .onnx, or one that the runtime writes."""
+        target = Path(os.path.expanduser(path))
+        if target.suffix.lower() not in self._runtime.exports:
+            return super().save(path)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._runtime.export(self, target)
+        except (OSError, RuntimeError) as error:
+            raise BuildError(f"cannot write {str(target)!r}: {error}") from error
+        return target
 
     @property
     def model(self) -> onnx.ModelProto:

@@ -242,6 +242,13 @@ class Config:
         yaml="model.framework",
         flag=Flag(metavar="NAME"),
     )
+    runtime: str | None = setting(
+        None,
+        "timing",
+        'The runtime that runs and times the model, as deployed: "onnxruntime" or "openvino" for ONNX models. '
+        "None is the usual one of the framework.",
+        flag=Flag(metavar="NAME"),
+    )
     threads: int = setting(
         0,
         "timing",

@@ -45,6 +45,7 @@ class Settings(TypedDict, total=False):
     optimise_float: bool
     portable: bool | None
     framework: str | None
+    runtime: str | None
     threads: int
     batch: int
     timing_cache: bool

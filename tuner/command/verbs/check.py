@@ -100,6 +100,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         help="samples to run on --cpu, which is about 50 times slower; 0 runs and scores all (default: 64)",
     )
     parser.add_argument("--threads", metavar="N", type=int, default=0, help="threads of one inference")
+    parser.add_argument("--runtime", metavar="NAME", help="run both models in this runtime, such as openvino")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (docs/check.schema.json)")
     parser.add_argument("--junit", metavar="FILE", help="also write the verdict as JUnit XML")
     return parser
@@ -137,6 +138,7 @@ def run(args: argparse.Namespace) -> int:
             faster_than=args.faster_than,
             data=None if args.calib is None else user_files.calibration(args.calib),
             threads=args.threads,
+            runtime=args.runtime,
             cpu=args.cpu,
             cpu_samples=args.cpu_samples or None,
             progress=None if args.cpu is None else ProgressLine(args.cpu),

@@ -42,6 +42,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--rows", metavar="N", type=int, default=10, help="rows of each table; 0 is all (default: 10)")
     parser.add_argument("--no-timing", action="store_true", help="do not time the ops")
     parser.add_argument("--threads", metavar="N", type=int, default=0, help="threads of one inference")
+    parser.add_argument("--runtime", metavar="NAME", help="time the ops in this runtime, such as openvino")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument(
         "-o", "--output", metavar="FOLDER", help="write tables, causes, rules and histograms into a folder"
@@ -91,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
             op_name_dict=dict(args.op_name_dict) if args.op_name_dict else None,
             op_type_dict=dict(args.op_type_dict) if args.op_type_dict else None,
             threads=args.threads,
+            runtime=args.runtime,
         )
     return _print(args, diagnosis.to_dict(), lambda: diagnosis_display.write(diagnosis, args.rows))
 

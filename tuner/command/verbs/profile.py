@@ -46,6 +46,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--calib", metavar="DATA", help="inputs to run (default: random inputs)")
     parser.add_argument("--batch", metavar="N", type=int, default=1, help="samples per inference (default: 1)")
     parser.add_argument("--threads", metavar="N", type=int, default=0, help="0 lets the runtime decide (default)")
+    parser.add_argument("--runtime", metavar="NAME", help="time in this runtime, such as openvino")
     parser.add_argument(
         "--warmup", metavar="N", type=int, default=5, help="untimed inferences at the start (default: 5)"
     )
@@ -76,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         history=args.history,
         batch=args.batch,
         threads=args.threads,
+        runtime=args.runtime,
         warmup=args.warmup,
         runs=args.runs,
     )

@@ -1,0 +1,29 @@
+"""The adapter for OpenVINO: the ONNX adapter, with another runtime."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from quaver.adapters.onnxrt.adapter import OnnxAdapter
+from quaver.adapters.openvino.runtime import OPENVINO
+from quaver.adapters.openvino.session import core
+from quaver.adapters.options import AdapterOptions
+from quaver.types import ModelLike
+
+
+class OpenVinoAdapter(OnnxAdapter):
+    """One ONNX model that runs in OpenVINO."""
+
+    runtime = OPENVINO
+
+    name = "openvino"
+    frameworks = ("openvino",)
+    runtime_name = OPENVINO.name
+    is_default = False
+    quant_formats = ("qdq",)
+    implied_formats = MappingProxyType({})
+
+    @classmethod
+    def load(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
+        core()  # a package that is missing is reported before any work
+        return super().load(model, options)
