@@ -22,7 +22,7 @@ from quaver.adapters.openvino.session import OpenVinoSession, core, input_specs,
 from quaver.adapters.options import TimingOptions
 from quaver.files.temporary import temporary_folder
 from quaver.introspection import Timing
-from quaver.ops import PER_BLOCK, Op, OpConfig, Precision
+from quaver.ops import Op, OpConfig, Precision
 from quaver.types import CalibrationData, Feed, ModelLike
 
 # Op types that have an int8 kernel, or read and write 8 bits at no cost; `benchmarks/openvino_kernels.py` lists what
@@ -117,7 +117,7 @@ def _offered(graph: Graph, unit: Unit) -> Op | None:
         for choice in unit.op.choices
         if not choice.quantized
         or (choice.mode == "static" and has_int8_kernel and not _is_slow(unit, choice))
-        or (choice.mode == "weight_only" and choice.granularity != PER_BLOCK)
+        or (choice.mode == "weight_only" and not choice.block_size)
     )
     if not any(choice.quantized for choice in choices):
         return None

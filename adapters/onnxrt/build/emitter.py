@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import numpy as np
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.dynamic_and_weight_only import float_io_op
+from quaver.adapters.onnxrt.build.float_outputs import guard
 from quaver.adapters.onnxrt.build.integer_ops import embedding_parts, passthrough_parts
 from quaver.adapters.onnxrt.build.plan import Plan, Scheme
 from quaver.adapters.onnxrt.build.repairs import RepairedUnit
@@ -25,9 +25,6 @@ from quaver.ops import OpConfig, QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
-
-# The maximum of a number and this is the number.
-LOWEST = np.array(np.finfo(np.float32).min, np.float32)
 
 
 class Emitter(Plan):
@@ -402,9 +399,6 @@ class Emitter(Plan):
         return guarded
 
     def _emit_guard(self, source: str, target: str, name: str) -> None:
-        """Emit a Max that returns its input. Where the runtime removes one with one input, it has the lowest float."""
-        inputs = [source]
-        if self.builder.rules.drops_single_max:
-            inputs.append(lowest := self.builder.label("", "lowest"))
-            self._add([(lowest, protobuf.tensor(lowest, LOWEST))])
-        self.nodes.append(protobuf.node("Max", inputs, [target], name))
+        node, constants = guard(self.builder, source, target, name)
+        self.nodes.append(node)
+        self._add(constants)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from onnx import NodeProto
 
-from quaver.adapters.onnxrt.load.graph import Graph
-from quaver.adapters.onnxrt.ops.unit import FUSED_WITH_WEIGHT, Unit, quantization_absorbs
+from quaver.adapters.onnxrt.build.float_outputs import feeds_int8_alone, is_shared_float, may_be_integers
+from quaver.adapters.onnxrt.ops.unit import Unit, quantization_absorbs
 from quaver.ops import OpConfig, QuantConfig
 
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 # Units with the choice that a configuration makes for them.
 ChosenUnits = list[tuple[Unit, OpConfig]]
-
-
-def _reads(graph: Graph, index: int, tensor: str) -> int:
-    """Return how many inputs of a node are a tensor."""
-    return list(graph.nodes[index].input).count(tensor)
 
 
 class Scheme(NamedTuple):
@@ -130,7 +125,7 @@ class Plan:
             return [slot for slot, name in enumerate(node.input) if builder.root(name) in self.uint8_outputs]
         names = builder.fusing_inputs(index)
         if names and builder.rules.passing:
-            return [slot for slot, name in enumerate(node.input) if name in names and self._may_be_integers(name)]
+            return [slot for slot, name in enumerate(node.input) if name in names and may_be_integers(self, name)]
         if not names or any(builder.root(name) not in self.uint8_outputs for name in names):
             return []
         if node.op_type not in builder.rules.fused_anywhere and not any(
@@ -138,23 +133,6 @@ class Plan:
         ):
             return []
         return [list(node.input).index(names[0])]
-
-    def _may_be_integers(self, name: str) -> bool:
-        """Return True if a float tensor comes from an int8 op that hands on integers, through ops without weights."""
-        builder, graph = self.builder, self.builder.graph
-        waiting, visited = [name], {name}
-        while waiting:
-            index = graph.producers.get(tensor := waiting.pop())
-            if builder.root(tensor) in self.uint8_outputs:
-                return True
-            if index is None or graph.nodes[index].op_type in FUSED_WITH_WEIGHT:
-                continue
-            if index in self.static_choices and graph.nodes[index].op_type in builder.rules.passing:
-                return True
-            fresh = [source for source in graph.nodes[index].input if source and source not in visited]
-            waiting += fresh
-            visited.update(fresh)
-        return False
 
     def is_exposed(self, name: str) -> bool:
         """Return True for a float output of the model that was only moved and that an int8 op reads.
@@ -192,7 +170,7 @@ class Plan:
                 continue
             if unit.is_embedding:
                 self._write_uint8(unit, TABLE, by_itself=True)
-            elif not self.builder.rules.writes_float or self._feeds_int8_alone(unit.output):
+            elif not self.builder.rules.writes_float or feeds_int8_alone(self, unit.output):
                 scheme = self._scheme(choice, unit.output, self.rescaled_tensors.get(unit.output))
                 self._write_uint8(unit, scheme, by_itself=False)
 
@@ -242,22 +220,7 @@ class Plan:
         self.guarded = {name for name in (*products, *sums) if name is not None}
         self.guarded |= {name for name in self.builder.moved_captures if self._must_stay_float(name)}
         if self.builder.rules.guards_shared:
-            self.guarded |= {unit.output for unit, _ in static if self._is_shared_float(unit)}
-
-    def _is_shared_float(self, unit: Unit) -> bool:
-        """Return True for a float output of an int8 op that several nodes read, and that no Relu or Clip writes."""
-        graph, pinned = self.builder.graph, self.builder.pinned
-        if self.builder.root(unit.output) in self.uint8_outputs or unit.output not in graph.nodes[unit.anchor].output:
-            return False
-        tensors = [unit.output]
-        for tensor in tensors:  # grows
-            readers = [
-                index for index in set(graph.consumers.get(tensor, ())) for _ in range(_reads(graph, index, tensor))
-            ]
-            if len(readers) + (tensor in pinned) > 1:
-                return True
-            tensors += [name for index in readers if index in self.builder.moved for name in graph.nodes[index].output]
-        return False
+            self.guarded |= {unit.output for unit, _ in static if is_shared_float(self, unit)}
 
     def _scheme(self, choice: OpConfig, name: str, rescaling: str | None) -> Scheme:
         return Scheme(choice.calibration, choice.scheme, *(() if rescaling is None else (name, rescaling)))
@@ -317,19 +280,6 @@ class Plan:
         result it aborts the process.
         """
         return name not in self.quantized_tensors and self.builder.root(name) in self.uint8_outputs
-
-    def _feeds_int8_alone(self, name: str) -> bool:
-        """Return True if int8 ops are the only readers of a tensor, moved or not."""
-        readers = self.builder.graph.consumers.get(name, [])
-        return bool(readers) and name not in self.builder.pinned and all(self._is_int8_reader(i, name) for i in readers)
-
-    def _is_int8_reader(self, index: int, name: str) -> bool:
-        """Return True if a node is an int8 op that reads this tensor, or only moves it to such ops."""
-        unit = self.builder.unit_of.get(index)
-        if unit is not None:
-            return index in self.static_choices and name in unit.activations and index not in self.rescaled_inputs
-        outputs = self.builder.graph.nodes[index].output
-        return index in self.builder.moved and all(self._feeds_int8_alone(output) for output in outputs if output)
 
     def _only_quantized(self, name: str) -> bool:
         """Return True if int8 ops are the only readers of a tensor."""
