@@ -255,10 +255,7 @@ class Emitter(Plan):
         return renamed
 
     def _float_source(self, unit: Unit, choice: OpConfig) -> str:
-        """Return the name of the tensor that a dynamic or weight-only op reads.
-
-        A guard keeps a dequantized activation apart from a dequantized weight: the optimiser would fuse the two.
-        """
+        """Return the name of what a dynamic or weight-only op reads, kept apart from a dequantized weight by a guard."""
         (name,) = unit.activations
         source = self._float_input(name)
         is_quantized = self.builder.root(name) in self.uint8_outputs
@@ -368,10 +365,7 @@ class Emitter(Plan):
             self.entries.append(self.builder.scales(root, self.schemes[root]))
 
     def _guard(self, index: int, renamed: list[tuple[int, str]]) -> None:
-        """Keep the optimiser from turning a float op back into int8.
-
-        A Max with one dequantized input is exact, costs next to nothing, and no optimiser pass looks through it.
-        """
+        """Keep the optimiser from turning a float op back into int8: no pass of it looks through a Max."""
         node = self.builder.graph.nodes[index]
         for slot in self.fusing_slots(index, node):
             guarded = self._behind_guard(dict(renamed).get(slot, node.input[slot]))
