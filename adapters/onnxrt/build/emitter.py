@@ -255,7 +255,7 @@ class Emitter(Plan):
         return renamed
 
     def _float_source(self, unit: Unit, choice: OpConfig) -> str:
-        """Return the name of what a dynamic or weight-only op reads, kept apart from a dequantized weight by a guard."""
+        """Return what a dynamic or weight-only op reads, kept apart from a dequantized weight by a guard."""
         (name,) = unit.activations
         source = self._float_input(name)
         is_quantized = self.builder.root(name) in self.uint8_outputs
