@@ -109,8 +109,7 @@ def fit(
         portable: Make int8 models compute the same on x86 processors with and without VNNI. True limits weights so that
             no sum overflows without VNNI. By default it is on where the adapter supports it.
         framework: The framework whose adapter loads the model; by default the model decides.
-        runtime: The runtime that runs and times the model, as deployed: "onnxruntime" or "openvino" for ONNX models.
-            None is the usual one of the framework.
+        runtime: What runs the model, as deployed: `onnxruntime` (the default) or `openvino`, for ONNX models.
         threads: Threads of one inference, as deployed; 0 lets the runtime choose. With 0, latency is measured on one
             thread.
         batch: Samples per inference, as deployed; latency is measured at this batch. A model with a fixed batch is
@@ -134,8 +133,8 @@ def fit(
         insights: Show the run live on a local web page. Observers are told its address.
         diagnosis: Find out at the end which ops are bad in int8 and why; tables and causes go to the workspace. They
             are `result.diagnosis`, too, and printed unless `verbose` is 0.
-        provenance: Record in saved models where they come from: versions, float model, criterion and scores. False
-            leaves it out; see `quaver.read_provenance`.
+        provenance: Record in saved models which versions, float model, criterion and scores they have; see
+            `read_provenance`.
 
     Returns:
         A `TuneResult`, even if nothing meets the criterion (`result.met` is False) and after Ctrl-C or SIGTERM.

@@ -243,11 +243,7 @@ class Config:
         flag=Flag(metavar="NAME"),
     )
     runtime: str | None = setting(
-        None,
-        "timing",
-        'The runtime that runs and times the model, as deployed: "onnxruntime" or "openvino" for ONNX models. '
-        "None is the usual one of the framework.",
-        flag=Flag(metavar="NAME"),
+        None, "timing", "What runs the model, as deployed: `onnxruntime` (the default) or `openvino`, for ONNX models."
     )
     threads: int = setting(
         0,
@@ -341,8 +337,7 @@ class Config:
     provenance: bool = setting(
         True,
         "output",
-        "Record in saved models where they come from: versions, float model, criterion and scores. "
-        "False leaves it out; see `quaver.read_provenance`.",
+        "Record in saved models which versions, float model, criterion and scores they have; see `read_provenance`.",
     )
 
     def __post_init__(self) -> None:
@@ -390,8 +385,7 @@ class Config:
     def changed(self) -> PlainDict:
         """Return the settings that differ from their defaults."""
         default = Config()
-        values = {name: getattr(self, name) for name in settings_of(Config)}
-        return {name: value for name, value in values.items() if value != getattr(default, name)}
+        return {name: value for name in settings_of(Config) if (value := getattr(self, name)) != getattr(default, name)}
 
     def __repr__(self) -> str:
         default = Config().to_dict()
