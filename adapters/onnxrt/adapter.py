@@ -135,7 +135,7 @@ class OnnxAdapter(Adapter):
 
     def without_rewrites(self, names: Sequence[str]) -> OnnxAdapter:
         options = replace(self._options, folder=None, shared=False, left_out=(*self._options.left_out, *names))
-        other = type(self)(self._source, _load(self._source, options, options.left_out), options)
+        other = type(self)(self._source, self._read(self._source, options, options.left_out), options)
         other._probe_samples = list(self._probe_samples)
         other.restore(other.calibrator().run(iter(self._probe_samples[:1]), 1, no_progress, never_enough))
         return other
