@@ -46,6 +46,7 @@ from quaver.adapters.onnxrt.optimize.slow_kernels import (
     split_large_pools,
 )
 from quaver.adapters.onnxrt.optimize.transposes import cancel_pairs, move_transposes
+from quaver.adapters.onnxrt.optimize.wide_kernels import turn_columns, widen_signals
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +164,8 @@ def _speed_rewrites() -> list[tuple[str, Step]]:
         ("through Relu", _in_place(fold_norm_behind_relu)),
         ("into the next layer", _in_place(fold_into_next_layer)),
         ("past moves", _in_place(fold_past_moves, SPELLED_OPSET)),
+        ("tall kernels", _in_place(turn_columns, SPELLED_OPSET)),
+        ("signals as images", _in_place(widen_signals, SPELLED_OPSET)),
         ("PRelu", _in_place(spell_out_prelu)),
         ("Elu", _in_place(spell_out_elu, SPELLED_OPSET)),
         ("Softplus and Mish", _in_place(spell_out_softplus, SPELLED_OPSET)),
@@ -236,6 +239,7 @@ _TIDYING: list[tuple[str, Step]] = [
 # The version of the ops that these rewrites came with.
 _SINCE_VERSION_3 = (
     3, ("Elu", "Softplus and Mish", "powers", "Softmax of channels", "nearest Resize", "large MaxPool",
-        "padding", "Transpose pairs", "past moves"),
+        "padding", "Transpose pairs", "past moves",
+        "tall kernels", "signals as images"),
 )  # fmt: skip
 _FOLLOWERS, _BIAS = "into convolutions", "bias into product"

@@ -160,9 +160,10 @@ def spell_out_softmax(graph: Graph) -> int:
     """Replace each Softmax over an axis that is not the last by exponentials and sums, and return how many there were.
 
     The runtime transposes for such a Softmax. One behind a sum or a selection stays, because it may apply a mask.
+    LogSoftmax is treated in the same way.
     """
     count = 0
-    for node in _float_nodes(graph, "Softmax"):
+    for node in [*_float_nodes(graph, "Softmax"), *_float_nodes(graph, "LogSoftmax")]:
         x, rank = node.input[0], graph.ranks.get(node.input[0], 0)
         if rank == 0 or node.input[0] in graph.constants:
             continue
@@ -176,8 +177,13 @@ def spell_out_softmax(graph: Graph) -> int:
             largest = formula.node("largest", "ReduceMax", x, axes)
         else:
             largest = formula.node("largest", "ReduceMax", x, axes=[axis])
-        power = formula.node("exp", "Exp", formula.node("difference", "Sub", x, largest))
-        formula.node("quotient", "Div", power, formula.node("sum", "ReduceSum", power, axes))
+        difference = formula.node("difference", "Sub", x, largest)
+        power = formula.node("exp", "Exp", difference)
+        total = formula.node("sum", "ReduceSum", power, axes)
+        if node.op_type == "Softmax":
+            formula.node("quotient", "Div", power, total)
+        else:
+            formula.node("rest", "Sub", difference, formula.node("log", "Log", total))
         formula.replace()
         count += 1
     return count

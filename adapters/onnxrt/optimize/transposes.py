@@ -8,6 +8,8 @@ lie elsewhere. Before the Transpose it can, and two Transposes that meet cancel.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from onnx import NodeProto, helper
 
@@ -75,8 +77,13 @@ def _move_to_counterpart(graph: Graph, transpose: NodeProto) -> None:
     first, last = between[0], between[-1]
     first.input[list(first.input).index(transpose.output[0])] = transpose.input[0]
     last.output[0] = node.output[0]
-    for op in between[:-1]:  # their results have another layout now
-        graph.shapes.pop(op.output[0], None)
+    for op, reader in itertools.pairwise(between):  # their results have another layout now
+        name = graph.free_name(f"{op.output[0]}.transposed_back")
+        graph.ranks[name] = len(order)
+        if op.output[0] in graph.types:
+            graph.types[name] = graph.types[op.output[0]]
+        reader.input[list(reader.input).index(op.output[0])] = name
+        op.output[0] = name
     gone = {id(node), id(transpose)}
     graph.nodes = [other for other in graph.nodes if id(other) not in gone]
     graph.merge(last.name, node.name, transpose.name)

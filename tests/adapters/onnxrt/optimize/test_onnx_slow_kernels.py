@@ -115,6 +115,15 @@ def test_a_softmax_over_channels_is_written_as_exponentials(
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-7)
 
 
+def test_a_log_softmax_over_channels_is_a_difference() -> None:
+    model = alone(lambda net, x: net.LogSoftmax(x, axis=1), 2, 5, 6, 7)
+    with opened(model, calibrate=False) as adapter:
+        found = [node.op_type for node in adapter._builder.graph.nodes][1:]
+        assert found == ["ReduceMax", "Sub", "Exp", "ReduceSum", "Log", "Sub"]
+    made, expected = results(model, (np.random.default_rng(0).normal(size=(2, 5, 6, 7)) * 30).astype(np.float32))
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("part", "shape"),
     [
