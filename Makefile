@@ -139,7 +139,7 @@ $(MXNET)/mxnet: setup.cfg constraints.txt
 # The default torch for Linux is the GPU build, several GB with its libraries. The CPU build is enough.
 $(TORCH)/torch: setup.cfg constraints.txt
 	@$(MAKE) $(TORCH)/core VENV=$(TORCH)
-	PYTHONWARNINGS=ignore $(TORCH)/bin/pip install -q -c constraints.txt torch==2.13.0 transformers onnxscript "pytest>=8"
+	PYTHONWARNINGS=ignore $(TORCH)/bin/pip install -q -c constraints.txt -e ".[torch]" transformers "pytest>=8"
 	@touch $@
 
 $(VENV)/lint: $(VENV)/core

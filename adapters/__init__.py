@@ -11,7 +11,15 @@ from quaver.adapters.inspection import ModelView, StandaloneView
 from quaver.adapters.model import Model
 from quaver.adapters.onnxrt import disable_telemetry
 from quaver.adapters.options import AdapterOptions, TimingOptions
-from quaver.adapters.registry import adapter_for, load_model, load_unmodified, load_with, register_adapter
+from quaver.adapters.registry import (
+    adapter_for,
+    import_model,
+    imported_beside,
+    load_model,
+    load_unmodified,
+    load_with,
+    register_adapter,
+)
 from quaver.adapters.repairs.base import Repair, RepairableOp, refuse_repairs, register_repair
 from quaver.adapters.repairs.builtin import BiasCorrection, Equalisation, Smoothing
 from quaver.adapters.repairs.rescaling import Rescaling, SharedInput
@@ -34,6 +42,8 @@ __all__ = [
     "StreamingCalibrator",
     "TimingOptions",
     "adapter_for",
+    "import_model",
+    "imported_beside",
     "load_model",
     "load_unmodified",
     "load_with",

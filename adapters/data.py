@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,15 +23,26 @@ BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input of a model. A shape entry is None where the model leaves it open; shape None is any rank."""
+    """One input of a model.
+
+    Attributes:
+        name: its name.
+        dtype: the type of its values.
+        shape: its shape, with None where the model leaves a size open; None for any rank.
+        dim_names: the names of its dimensions, as far as the model has them; for messages only.
+    """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...] | None
+    dim_names: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        dims = "any shape" if self.shape is None else str([("?" if dim is None else dim) for dim in self.shape])
-        return f"{self.name!r} ({self.dtype}, {dims})"
+        if self.shape is None:
+            return f"{self.name!r} ({self.dtype}, any shape)"
+        names = (*self.dim_names, *[""] * len(self.shape))
+        dims = [(name or "?") if dim is None else str(dim) for dim, name in zip(self.shape, names, strict=False)]
+        return f"{self.name!r} ({self.dtype}, [{', '.join(dims)}])"
 
 
 @dataclass(slots=True)
@@ -71,7 +82,7 @@ def feeds(
             asked for another batch.
     """
     total, remaining = 0, RemainingData() if remaining is None else remaining
-    for index, batch in enumerate(_batches(data, inputs)):
+    for index, batch in enumerate(batches_of(data, inputs)):
         where = f"calibration batch {index}"
         if index == 0 and _is_group(batch) and len(batch) > 1 and _without_label(batch, inputs, where) is not batch:
             log.info("values after the inputs of each calibration batch are treated as labels and ignored")
@@ -144,14 +155,18 @@ def match_inputs(batch: Any, inputs: Sequence[InputSpec], where: str, labels: bo
     return {spec.name: _fit(named[spec.name], spec, where) for spec in inputs}
 
 
-def _batches(data: CalibrationData, inputs: Sequence[InputSpec]) -> Iterator[Any]:
+def batches_of(data: CalibrationData, inputs: Sequence[InputSpec]) -> Iterator[Any]:
+    """Yield the batches of data in any form. An array, or a dict of arrays, is cut into batches."""
     whole = call_if_function(data)
     if hasattr(whole, "files") and isinstance(whole, Mapping):  # an open .npz
         whole = {name: whole[name] for name in whole}
     if isinstance(whole, Mapping):
-        yield from _cut({name: _array(value) for name, value in whole.items()}, inputs)
+        arrays = {name: _array(value) for name, value in whole.items()}
+        yield from [arrays] if _is_one_sample(arrays, inputs) else _cut(arrays, inputs)
     elif _is_array(whole):
-        yield from (next(iter(part.values())) for part in _cut({"": _array(whole)}, inputs))
+        name = inputs[0].name if len(inputs) == 1 else ""
+        arrays = {name: _array(whole)}
+        yield from [arrays[name]] if _is_one_sample(arrays, inputs) else (part[name] for part in _cut(arrays, inputs))
     elif hasattr(whole, "__getitem__") and hasattr(whole, "__len__") and not hasattr(whole, "__iter__"):
         yield from (whole[index] for index in range(len(whole)))
     elif isinstance(whole, str | bytes) or not isinstance(whole, Iterable):
@@ -162,6 +177,27 @@ def _batches(data: CalibrationData, inputs: Sequence[InputSpec]) -> Iterator[Any
         if callable(reset := getattr(whole, "reset", None)):
             reset()
         yield from map(_unpacked, whole)
+
+
+def _is_one_sample(whole: Feed, inputs: Sequence[InputSpec]) -> bool:
+    """Return True if arrays are one sample without its batch axis, and False if they are the whole set.
+
+    Raises:
+        CalibrationError: each array holds batches, along an axis of its own in front.
+    """
+    shapes = [(spec, whole[spec.name].shape) for spec in inputs if spec.name in whole and spec.shape is not None]
+    for spec, shape in shapes:
+        assert spec.shape is not None
+        if len(shape) == len(spec.shape) + 1 and _shape_fits(shape[1:], spec.shape):
+            rows = "list(array)" if len(inputs) == 1 else "[dict(zip(data, rows)) for rows in zip(*data.values())]"
+            raise CalibrationError(
+                f"calib_dataloader has an array of shape {list(shape)} for input {spec}: an array is the whole set, a "
+                f"sample in each row. If its rows are batches, pass {rows}"
+            )
+    return bool(shapes) and all(
+        spec.shape is not None and len(shape) == len(spec.shape) - 1 and _shape_fits(shape, spec.shape[1:])
+        for spec, shape in shapes
+    )
 
 
 def _unpacked(batch: Any) -> Any:

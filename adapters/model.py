@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from quaver.adapters.data import InputSpec, match_inputs
 from quaver.errors import BuildError, QuaverError
@@ -57,6 +57,16 @@ SUFFIXES = {
 }  # fmt: skip
 
 
+class CallStyle(Protocol):
+    """How a model is called, where that is not by arrays."""
+
+    def call(self, model: Model, args: Sequence[Any], inputs: Mapping[str, Any]) -> Any:
+        """Run the model."""
+
+    def attribute(self, model: Model, name: str) -> Any:
+        """Return an attribute that the model itself does not have; raise AttributeError if there is none."""
+
+
 class Model(ABC):
     """A model in one configuration: the argument of `eval_func`, and the result of `recover` and `TuneResult.model`.
 
@@ -82,7 +92,12 @@ class Model(ABC):
         self._session: Any = None
         self._sha256: Future[str] | None = None
         self._provenance: dict[str, str] = {}
+        self._call_style: CallStyle | None = None
         notify_after_fork(self)
+
+    def call_like(self, style: CallStyle) -> None:
+        """Let the model be called in another way, such as the module that it was exported from."""
+        self._call_style = style
 
     @abstractmethod
     def _open(self) -> Any:
@@ -114,10 +129,20 @@ class Model(ABC):
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
         """Run the model: `model(x)`, `model(x, y)`, `model({"x": x})` or `model(x=x)`."""
+        if self._call_style is not None:
+            return self._call_style.call(self, args, inputs)
         where = "the model call"
         if len(args) == 1 and not inputs:
             return self.run(match_inputs(args[0], self._inputs, where))
         return self.run(match_inputs(inputs or args, self._inputs, where, labels=False))
+
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            style = self.__dict__.get("_call_style")
+            if style is None or name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return style.attribute(self, name)
 
     def run(self, feed: Feed) -> Any:
         """Run the model on a dict of arrays. One output comes as an array, several as a list."""

@@ -35,6 +35,7 @@ class AdapterOptions:
         left_out: rewrites of the float graph to skip: they change what the model computes, or do not pay.
         portable: build int8 weights so that the model gives the same outputs on x86 processors without VNNI.
         ops_version: which ops to find (see `OPS_VERSION`).
+        name_modules: call nodes after their modules in any version of the ops, where no history knows other names.
     """
 
     folder: Path | None = None
@@ -46,6 +47,7 @@ class AdapterOptions:
     left_out: tuple[str, ...] = ()
     portable: bool = False
     ops_version: int = OPS_VERSION
+    name_modules: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TypeVar
 
 from quaver.adapters.abilities import SupportsUnmodified, build_unmodified, supports
@@ -20,10 +21,11 @@ from quaver.adapters.base import Adapter
 from quaver.adapters.model import Model
 from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.options import AdapterOptions, resolve_quant_format
+from quaver.adapters.torch import sources as torch_sources
 from quaver.errors import ModelError, SettingsError
 from quaver.files.paths import check_regular
 from quaver.suggestions import hint
-from quaver.types import ModelLike
+from quaver.types import CalibrationData, ModelLike
 
 GROUP = "quaver.adapters"
 _OURS = "quaver.adapters."
@@ -106,6 +108,35 @@ def load_with(kind: type[Adapter], model: ModelLike, options: AdapterOptions) ->
         return kind.load(model, options)
 
 
+def import_model(
+    model: ModelLike, data: CalibrationData, folder: Path, on_export: Callable[[], None]
+) -> tuple[ModelLike, CalibrationData]:
+    """Return a model as a file that an adapter loads, and its calibration data.
+
+    A PyTorch model is exported into `folder`; any other model and its data are returned as they are.
+
+    Args:
+        model: the user's model.
+        data: calibration data.
+        folder: the workspace of the run.
+        on_export: called before a model is exported, which takes seconds.
+    """
+    if not torch_sources.is_importable(model):
+        return model, data
+    from quaver.adapters.torch.importing import import_module
+
+    return import_module(model, data, folder, on_export)
+
+
+def imported_beside(model: ModelLike, history: Path) -> ModelLike:
+    """Return the file that a run has made of a model, which lies beside its history; another model as it is."""
+    if not torch_sources.is_importable(model):
+        return model
+    from quaver.adapters.torch.importing import exported_beside
+
+    return exported_beside(history, model)
+
+
 def load_unmodified(
     model: ModelLike, threads: int = 0, framework: str | None = None, runtime: str | None = None
 ) -> Model:
@@ -125,6 +156,11 @@ def adapter_for(model: ModelLike, framework: str | None = None, runtime: str | N
         runtime: the runtime that runs it; None for the usual one of the framework.
     """
     adapter = _accepting(model, framework)
+    if runtime not in (None, adapter.runtime_name) and isinstance(model, torch_sources.ExportedModule):
+        raise SettingsError(
+            f"runtime is set to {runtime!r}, where models cannot be called like a PyTorch module: pass the exported file "
+            f"{str(model.path)!r}, whose models take and return arrays"
+        )
     return adapter if runtime is None or adapter.runtime_name == runtime else _on_runtime(model, adapter, runtime)
 
 
@@ -152,6 +188,7 @@ def _accepting(model: ModelLike, framework: str | None) -> type[Adapter]:
     """Return the adapter of a framework, which must accept the model; without a name, the first that does."""
     if isinstance(model, str | os.PathLike):  # before an adapter opens it to identify it
         check_regular(model, "the model", ModelError, folders=True)
+    framework = framework or getattr(model, "framework", None)  # an exported module names its adapter
     named = None if framework is None else _named(framework)
     usual = ((name, adapter) for name, adapter in _usable() if adapter.is_default)
     for name, adapter in usual if named is None else [(framework, named)]:
@@ -160,11 +197,8 @@ def _accepting(model: ModelLike, framework: str | None) -> type[Adapter]:
     if isinstance(model, str | os.PathLike) and not os.path.exists(model):
         raise ModelError(f"no model at {os.fspath(model)!r}")
     what = repr(os.fspath(model)) if isinstance(model, str | os.PathLike) else f"a {type(model).__name__}"
-    if _is_torch(model):
-        raise ModelError(
-            f"{what} is a PyTorch model: export it with torch.onnx.export(module, example_inputs, 'model.onnx'), "
-            "and pass the file"
-        )
+    if advice_on_torch := torch_sources.advice(model):
+        raise ModelError(advice_on_torch)
     if named is not None:
         raise SettingsError(
             f"framework is set to {framework!r}, but adapter {named.name} does not accept {what}: "
@@ -214,10 +248,3 @@ def _accepts(name: str | None, adapter: type[Adapter], model: ModelLike) -> bool
             stacklevel=3,
         )
         return False
-
-
-def _is_torch(model: ModelLike) -> bool:
-    """Return True for a PyTorch module, recognized by the package of its class or by methods that every module has."""
-    if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
-        return True
-    return all(callable(getattr(model, name, None)) for name in ("state_dict", "forward"))

@@ -1,6 +1,6 @@
 """Evaluate on Ray: on this machine, or with `scheduler="auto"` on its cluster.
 
-Needs `pip install 'quaver[ray]'`, and prints that if Ray is missing.
+Needs Ray, and prints how to install it if it is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quaver.demo.data import Accuracy, digits
 def main() -> None:
     """Tune on two workers."""
     if find_spec("ray") is None:
-        print("this example needs Ray: pip install 'quaver[ray]'")
+        print("this example needs Ray: pip install ray")
         return
     images, _, test_images, test_labels = digits()
     result = quaver.fit(

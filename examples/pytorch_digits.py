@@ -1,9 +1,8 @@
-"""Train an image classifier in PyTorch, export it, and tune it to an int8 file.
+"""Train an image classifier in PyTorch, and tune it to an int8 file.
 
-Needs torch and onnx; without torch, this only says so.
+Needs torch and onnxscript; without torch, this only says so.
 """
 
-import warnings
 from importlib.util import find_spec
 
 import quaver
@@ -11,9 +10,9 @@ from quaver.demo.data import digits
 
 
 def main():
-    """Train, export and tune."""
+    """Train and tune."""
     if find_spec("torch") is None:
-        print("this example needs PyTorch: pip install torch")
+        print("this example needs PyTorch: pip install torch onnxscript")
         return
     import torch
     from torch import nn
@@ -34,20 +33,14 @@ def main():
             loss.backward()
             optimizer.step()
 
-    axes = {"image": {0: "n"}, "logits": {0: "n"}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # this exporter is deprecated
-        torch.onnx.export(
-            module.eval(), (x[:2],), "digits.onnx", input_names=["image"], output_names=["logits"], dynamic_axes=axes,
-            opset_version=17, dynamo=False,
-        )  # fmt: skip
+    test = torch.from_numpy(images)
 
     def accuracy(model):
-        """Return the share of correct test images; the model takes tensors and returns arrays."""
-        return float((model(torch.from_numpy(images)).argmax(axis=1) == labels).mean())
+        """Return the share of correct test images; the model is called like the module."""
+        return float((model(test).argmax(dim=1) == torch.from_numpy(labels)).float().mean())
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x[:256], y[:256]), batch_size=32)
-    result = quaver.fit("digits.onnx", calib_dataloader=loader, eval_func=accuracy, relative=0.01)
+    result = quaver.fit(module, calib_dataloader=loader, eval_func=accuracy, relative=0.01)
     print(result)
     if result.met:
         result.save("digits-int8.onnx")

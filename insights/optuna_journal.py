@@ -12,6 +12,7 @@ from typing import Any
 
 from quaver.engine.scoring.judge import Judge, judge_snapshot
 from quaver.errors import MissingPackageError, SettingsError
+from quaver.extras import install_command
 from quaver.files.paths import expanded
 from quaver.history import Snapshot
 from quaver.trial import Trial
@@ -31,7 +32,7 @@ def export_optuna(snapshot: Snapshot, path: str | os.PathLike[str], study_name: 
         import optuna
     except ImportError as error:
         raise MissingPackageError(
-            "a journal of Optuna needs optuna, which is not installed: pip install 'quaver[optuna]'"
+            f"a journal of Optuna needs optuna, which is not installed: {install_command('optuna')}"
         ) from error
     place = Path(expanded(path))
     if place.exists():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quaver.errors import HistoryError, MissingPackageError, SettingsError
+from quaver.extras import install_command
 from quaver.insights.data.op_rows import OpRow, op_rows
 from quaver.insights.data.run_reader import FollowedRun, RunData
 from quaver.suggestions import hint
@@ -74,5 +75,5 @@ def _check_plotly() -> None:
         import plotly  # noqa: F401
     except ImportError as error:
         raise MissingPackageError(
-            "figures need plotly, which is not installed: pip install 'quaver[insights]'"
+            f"figures need plotly, which is not installed: {install_command('insights')}"
         ) from error

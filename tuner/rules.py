@@ -17,8 +17,11 @@ cannot do what it asks for stays in fp32.
 `repairs` lists exactly the repairs of every op of the rule that offers them; an empty list forbids all repairs.
 
 A name is compared literally first, then as a regular expression that must match the whole name (see
-`quaver.patterns`). The name of a node in the framework's graph stands for the whole op that contains it. Rules on names
-override rules on types, and a later rule overrides an earlier one.
+`quaver.patterns`). The name of a node in the framework's graph stands for the whole op that contains it, and the path
+of a module ("encoder.layer.0") for all ops inside (see `quaver.op_names`); as with a type, ops that cannot do what the
+rule asks for stay in fp32. Rules on names override rules on types, and a later rule overrides an earlier one.
+
+A rule on a type that always runs in fp32 changes nothing if it allows fp32 (see `rules_without_effect`).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from quaver.errors import SettingsError
+from quaver.op_names import matching_ops, ops_inside
 from quaver.ops import (
     BLOCK_SIZES,
     CALIBRATIONS,
@@ -41,7 +45,7 @@ from quaver.ops import (
     OpConfig,
     Precision,
 )
-from quaver.patterns import MatchBudget, Pattern, PatternError
+from quaver.patterns import MatchBudget
 from quaver.repairs import name_of, order, strength_of
 from quaver.suggestions import hint
 from quaver.types import PlainDict, PlainMapping, PlainValue
@@ -103,19 +107,32 @@ class _Rule(NamedTuple):
 
 
 def apply_rules(
-    ops: Sequence[Op], op_name_dict: PlainMapping | None = None, op_type_dict: PlainMapping | None = None
+    ops: Sequence[Op],
+    op_name_dict: PlainMapping | None = None,
+    op_type_dict: PlainMapping | None = None,
+    float_types: Collection[str] | None = (),
 ) -> tuple[Op, ...]:
     """Return the ops with the choices that the rules leave.
+
+    Args:
+        ops: the ops.
+        op_name_dict: rules by name.
+        op_type_dict: rules by type.
+        float_types: types of nodes that always run in fp32; None if they are not known, as for a recorded run whose
+            rules were checked when it began.
 
     Raises:
         SettingsError: a rule matches no op, asks for what no op can do, or leaves an op without a choice.
     """
-    rules, for_all = _rules_by_type(ops, op_type_dict or {})
+    rules, for_all = _rules_by_type(ops, op_type_dict or {}, float_types)
     names, budget = dict.fromkeys(op.name for op in ops), MatchBudget()
     for pattern, value in (op_name_dict or {}).items():
         label = f"op_name_dict[{pattern!r}]"
         rule = _Rule(label, parse(value, label))
-        rules.update(dict.fromkeys([pattern] if pattern in names else _matching(pattern, ops, budget), rule))
+        matches = [pattern] if pattern in names else matching_ops(pattern, ops, budget)
+        inside = [] if matches else ops_inside(pattern, ops, budget)
+        rules.update(dict.fromkeys(matches, rule))
+        rules.update(_rules_of_group(label, rule.constraint, inside))
     if for_all:
         _check_repairs(ops, dict.fromkeys(names, _Rule(_ALL_TYPES_LABEL, for_all)))
     _check_repairs(ops, rules)
@@ -123,7 +140,9 @@ def apply_rules(
     return _limit_all(limited, for_all, rules) if for_all else limited
 
 
-def _rules_by_type(ops: Sequence[Op], op_type_dict: PlainMapping) -> tuple[dict[str, _Rule], Constraint]:
+def _rules_by_type(
+    ops: Sequence[Op], op_type_dict: PlainMapping, float_types: Collection[str] | None
+) -> tuple[dict[str, _Rule], Constraint]:
     """Return the rule of each op by its type, and the constraint on ops of all types."""
     kinds: dict[str, list[str]] = {}
     for op in ops:
@@ -134,16 +153,41 @@ def _rules_by_type(ops: Sequence[Op], op_type_dict: PlainMapping) -> tuple[dict[
         if kind == ALL_TYPES and kind not in kinds:
             for_all = parse(value, _ALL_TYPES_LABEL)
             continue
+        if kind not in kinds and _stays_float(kind, value, float_types):
+            continue
         if kind not in kinds:
             raise SettingsError(f"op_type_dict: no op of type {kind!r} in this model; {hint(str(kind), sorted(kinds))}")
         label = f"op_type_dict[{kind!r}]"
-        constraint = parse(value, label)
-        able = {op.name for op in ops if op.kind == kind and _is_able(op, constraint)}
-        # A type may have ops of two sorts, such as MatMul with and without a weight.
-        otherwise = _FLOAT_ONLY if able and "fp32" in constraint.get("precision", ("fp32",)) else constraint
-        applies_to = able if able and _is_only_about_weights(constraint) else kinds[kind]
-        rules.update({name: _Rule(label, constraint if name in able else otherwise) for name in applies_to})
+        rules |= _rules_of_group(label, parse(value, label), [op for op in ops if op.kind == kind])
     return rules, for_all
+
+
+def _rules_of_group(label: str, constraint: Constraint, group: Sequence[Op]) -> dict[str, _Rule]:
+    """Return the rule of each op of a type or a module, whose ops may be of two sorts: with and without a weight."""
+    able = {op.name for op in group if _is_able(op, constraint)}
+    otherwise = _FLOAT_ONLY if able and "fp32" in constraint.get("precision", ("fp32",)) else constraint
+    applies_to = able if able and _is_only_about_weights(constraint) else [op.name for op in group]
+    return {name: _Rule(label, constraint if name in able else otherwise) for name in applies_to}
+
+
+def _stays_float(kind: str, value: PlainValue, float_types: Collection[str] | None) -> bool:
+    """Return True if ops of a type always run in fp32, and a rule on them allows that.
+
+    Raises:
+        SettingsError: the rule asks for less than fp32.
+    """
+    if float_types is not None and kind not in float_types:
+        return False
+    label = f"op_type_dict[{kind!r}]"
+    if "fp32" not in parse(value, label).get("precision", ("fp32",)):
+        raise SettingsError(f"{label} asks for less than fp32, but ops of this type always run in fp32: leave it out")
+    return True
+
+
+def rules_without_effect(ops: Sequence[Op], op_type_dict: PlainMapping) -> tuple[str, ...]:
+    """Return the types with a rule of which no op can be quantized, so that the rule changes nothing."""
+    kinds = {op.kind for op in ops}
+    return tuple(str(kind) for kind in op_type_dict if kind not in kinds and kind != ALL_TYPES)
 
 
 def _limit_all(ops: Sequence[Op], for_all: Constraint, rules: Mapping[str, _Rule]) -> tuple[Op, ...]:
@@ -162,38 +206,6 @@ def _limit_all(ops: Sequence[Op], for_all: Constraint, rules: Mapping[str, _Rule
         offered = dict.fromkeys(str(choice) for op in ops for choice in op.choices)
         raise SettingsError(f"{_ALL_TYPES_LABEL} leaves only fp32 for every op; they offer: {', '.join(offered)}")
     return tuple(limited)
-
-
-def _matching(pattern: PlainValue, ops: Sequence[Op], budget: MatchBudget) -> list[str]:
-    """Return the names of the ops that a pattern matches."""
-    try:
-        expression = Pattern(pattern, budget)
-        matches = [op.name for op in ops if expression.matches(op.name)]
-        if not matches:  # it may name a node of the framework's own graph
-            matches = [op.name for op in ops if pattern in op.nodes]
-            matches = matches or [op.name for op in ops if any(expression.matches(node) for node in op.nodes)]
-            matches = matches or _named_inside(str(pattern), ops)
-    except PatternError as error:
-        raise SettingsError(
-            f"op_name_dict: {pattern!r:.200} is neither an op nor a regular expression ({error})"
-        ) from None
-    if not matches:
-        advice = hint(str(pattern), [op.name for op in ops])
-        raise SettingsError(
-            f"op_name_dict: {pattern!r} matches no op of this model (the whole name must match); {advice}"
-        )
-    return matches
-
-
-def _named_inside(path: str, ops: Sequence[Op]) -> list[str]:
-    """Return the op whose name is a node's path without the scope before it, the node behind it, or both.
-
-    A converter drops the scope that all nodes share, and calls an op after its layer: v0/conv0/Conv2D is conv0.
-    """
-    steps = path.split("/")
-    inner = {"/".join(part) for part in (steps, steps[1:], steps[:-1], steps[1:-1]) if part}
-    names = [op.name for op in ops if op.name in inner]
-    return names if len(names) == 1 and len(steps) > 1 else []
 
 
 def parse(value: PlainValue, label: str) -> Constraint:

@@ -31,6 +31,7 @@ from quaver.adapters.onnxrt.inspect.local_runs import OutputRecorder, local_erro
 from quaver.adapters.onnxrt.inspect.partial_runs import PartialRuns
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.model_file import LoadedModel, check_readable, load_model
+from quaver.adapters.onnxrt.load.module_names import MODULE_NAMES
 from quaver.adapters.onnxrt.ops.decoder import tied_weights
 from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.adapters.onnxrt.ops.units import find_units
@@ -151,7 +152,8 @@ class OnnxAdapter(Adapter):
     @classmethod
     def _read(cls, source: ModelLike, options: AdapterOptions, left_out: Sequence[str]) -> LoadedModel:
         """Load a model without these rewrites, and without those that its runtime or its version of the ops skips."""
-        skipped = [*left_out, *cls.runtime.skipped_rewrites, *rewrites_after(options.ops_version)]
+        later = {*rewrites_after(options.ops_version)} - ({MODULE_NAMES} if options.name_modules else set())
+        skipped = [*left_out, *cls.runtime.skipped_rewrites, *later]
         return load_model(source, options.optimise_float, skipped)
 
     @property
@@ -299,12 +301,14 @@ def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:
     kind = value.type.tensor_type
     if not kind.elem_type:
         raise ModelError(f"input {value.name!r} is not a tensor; sequences, maps and optionals cannot be calibrated")
-    shape = None
+    shape: tuple[int | None, ...] | None = None
+    names: tuple[str, ...] = ()
     if kind.HasField("shape"):
+        names = tuple(str(dim.dim_param) for dim in kind.shape.dim)
         shape = tuple(
             dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim
         )
-    return InputSpec(value.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)), shape)
+    return InputSpec(value.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)), shape, names)
 
 
 def _unused_separator(graph: Graph) -> str:

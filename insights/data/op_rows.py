@@ -138,7 +138,7 @@ def ops_kept_by_rules(data: RunData) -> frozenset[str]:
     """Return the ops that the user's rules keep in fp32."""
     settings = data.snapshot.run.settings
     try:
-        ops = apply_rules(data.ops, settings.get("op_name_dict"), settings.get("op_type_dict"))
+        ops = apply_rules(data.ops, settings.get("op_name_dict"), settings.get("op_type_dict"), float_types=None)
     except (SettingsError, AttributeError):
         return frozenset()
     return frozenset(op.name for op in ops if not op.quantizable)

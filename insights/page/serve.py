@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quaver.errors import MissingPackageError, SettingsError
+from quaver.extras import install_command
 
 # The port that is tried first; if it is in use, a free one is taken.
 PORT = 8765
@@ -33,7 +34,7 @@ class Page:
             from quaver.insights.page.auth import is_loopback
         except ImportError as error:
             raise MissingPackageError(
-                f"the page needs {error.name}, which is not installed: pip install 'quaver[insights]'"
+                f"the page needs {error.name}, which is not installed: {install_command('insights')}"
             ) from error
         if not token and not is_loopback(host):
             raise SettingsError(

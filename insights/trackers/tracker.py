@@ -15,6 +15,7 @@ from quaver.api.workspace import SETTINGS
 from quaver.engine.event_base import Event
 from quaver.engine.events import BaselineScored, RunFinished, RunStarted, TrialFinished
 from quaver.errors import MissingPackageError
+from quaver.extras import install_command
 from quaver.history import FILE_NAME
 from quaver.trial import Trial
 from quaver.types import PlainMapping
@@ -42,7 +43,7 @@ class Tracker:
         try:
             self._package: ModuleType = importlib.import_module(self.package)
         except ImportError as error:
-            name, install = type(self).__name__, f"pip install 'quaver[{self.extra}]'"
+            name, install = type(self).__name__, install_command(self.extra)
             raise MissingPackageError(f"{name} needs {self.package}, which is not installed: {install}") from error
         self._has_started = self._failed = False
         self._folder = Path()

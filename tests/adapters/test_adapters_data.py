@@ -229,16 +229,16 @@ def test_a_feed_is_split_into_parts_that_make_the_whole() -> None:
 @pytest.mark.parametrize(
     ("batch", "inputs", "message"),
     [
-        ({"y": X}, ONE, "lacks the model input 'x'; it has 'y'. The inputs are: 'x' (float32, ['?', 3, 4])"),
-        ({"x": X}, TWO, "lacks the model input 'ids'. The inputs are: 'x' (float32, ['?', 3, 4]), 'ids' (int64"),
+        ({"y": X}, ONE, "lacks the model input 'x'; it has 'y'. The inputs are: 'x' (float32, [?, 3, 4])"),
+        ({"x": X}, TWO, "lacks the model input 'ids'. The inputs are: 'x' (float32, [?, 3, 4]), 'ids' (int64"),
         (X, TWO, "has 1 array(s), but the model takes 2 inputs: 'x'"),
         ((X, IDS, LABELS, LABELS), TWO, "has 4 array(s), but the model takes 2 inputs"),
         ((), ONE, "has 0 array(s), but the model takes 1 inputs"),
-        (X[:, :2], ONE, "has shape [6, 2, 4] for input 'x' (float32, ['?', 3, 4])"),
+        (X[:, :2], ONE, "has shape [6, 2, 4] for input 'x' (float32, [?, 3, 4])"),
         (X[None], ONE, "has shape [1, 6, 3, 4] for input 'x'"),
         (X[:3], FIXED, "has shape [3, 3, 4] for input 'x' (float32, [2, 3, 4])"),
-        (X.astype(np.uint8), ONE, "gives uint8 for input 'x' (float32, ['?', 3, 4]): convert it to float32"),
-        ({"x": X, "ids": IDS.astype(np.float32)}, TWO, "gives float32 for input 'ids' (int64, ['?', 5]): convert it"),
+        (X.astype(np.uint8), ONE, "gives uint8 for input 'x' (float32, [?, 3, 4]): convert it to float32"),
+        ({"x": X, "ids": IDS.astype(np.float32)}, TWO, "gives float32 for input 'ids' (int64, [?, 5]): convert it"),
         ("x.npy", ONE, "is a str; an array, a tuple, a list or a dict is needed"),
         (None, ONE, "is a NoneType; an array, a tuple, a list or a dict is needed"),
     ],
@@ -349,3 +349,20 @@ def test_an_input_of_any_shape_takes_any_array() -> None:
     anything = (InputSpec("x", FLOAT, None),)
     assert str(anything[0]) == "'x' (float32, any shape)"
     assert [feed["x"].shape for feed in feeds([X, X[0], np.float32(3)], anything)] == [(6, 3, 4), (3, 4), ()]
+
+
+def test_an_array_of_batches_is_refused_with_what_to_pass() -> None:
+    named = (InputSpec("x", FLOAT, (None, 3, 4), ("batch", "", "")),)
+    stacked = np.stack([X, X])
+    message = "shape [2, 6, 3, 4] for input 'x' (float32, [batch, 3, 4]): an array is the whole set"
+    with pytest.raises(CalibrationError, match=re.escape(message) + r".* pass list\(array\)"):
+        list(feeds(stacked, named))
+    with pytest.raises(CalibrationError, match=r"pass \[dict\(zip\(data, rows\)\) for rows in zip"):
+        list(feeds({"x": stacked, "ids": np.stack([IDS, IDS])}, TWO))
+    assert [feed["x"].shape for feed in feeds(list(stacked), named)] == [(6, 3, 4), (6, 3, 4)]
+
+
+def test_an_array_that_is_one_sample_is_taken_as_one_whatever_its_length() -> None:
+    long = (InputSpec("x", FLOAT, (None, 100, 4)),)
+    assert [feed["x"].shape for feed in feeds(np.zeros((100, 4), np.float32), long)] == [(1, 100, 4)]
+    assert [feed["x"].shape for feed in feeds({"x": np.zeros((100, 4), np.float32)}, long)] == [(1, 100, 4)]

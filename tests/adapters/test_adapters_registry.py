@@ -136,11 +136,11 @@ class Net:
         return x
 
 
-def test_a_torch_module_gets_a_hint_to_export_it() -> None:
-    linear = type("Linear", (), {"__module__": "torch.nn.modules.linear"})()
-    derived = type("Mine", (type(linear),), {"__module__": "__main__"})()
-    for module, framework in ((Net(), None), (linear, None), (derived, "onnx")):
-        with pytest.raises(ModelError, match=r"is a PyTorch model: export it with torch\.onnx\.export"):
+def test_a_torch_module_is_exported_by_fit_alone() -> None:
+    base = type("Module", (), {"__module__": "torch.nn.modules.module"})
+    derived = type("Mine", (base,), {"__module__": "__main__"})()
+    for module, framework in ((Net(), None), (base(), None), (derived, "onnx")):
+        with pytest.raises(ModelError, match=r"is a PyTorch model, which `quaver\.fit` and `quaver\.open_run` export"):
             load_model(module, AdapterOptions(), framework)
 
 
@@ -300,3 +300,26 @@ def test_a_broken_plug_in_beside_a_working_one(tmp_path: Path) -> None:
     assert by_name[0][0] is True and set(by_name[1]) == {f"{told}. It is skipped"}
     assert by_itself[0][0] is True and set(by_itself[1]) == {f"{told}. It is skipped"}
     assert asked[0] == ["SettingsError", told]
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("model.pt", r"load_state_dict\(torch\.load\('.*model\.pt'\)\)`, and pass the module"),
+        ("model.pt2", r"pass `torch\.export\.load\('.*model\.pt2'\)\.module\(\)`"),
+        ("model.safetensors", r"load_state_dict\(load_file\('.*model\.safetensors'\)\)"),
+    ],
+)
+def test_a_file_of_weights_gets_advice(name: str, advice: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(ModelError, match=advice):
+        adapter_for(tmp_path / name)
+
+
+def test_a_folder_of_hugging_face_is_recognized_without_its_packages(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelError, match=r"is a folder of Hugging Face, which `quaver\.fit`"):
+        adapter_for(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ModelError, match="no adapter accepts"):
+        adapter_for(tmp_path)

@@ -44,7 +44,7 @@ def test_a_report_without_plotly_has_its_tables(demo: quaver.TuneResult, tmp_pat
     path = write_report(demo.workspace, tmp_path / "report.html")
     text = path.read_text()
     assert "pip install" in text and "<td" in text and path.stat().st_size < 200_000
-    with pytest.raises(quaver.MissingPackageError, match="quaver\\[insights\\]"):
+    with pytest.raises(quaver.MissingPackageError, match="not installed: pip install 'plotly>=6' 'dash>=3'"):
         demo.plot.trials()
 
 

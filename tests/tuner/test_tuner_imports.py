@@ -35,7 +35,9 @@ LEVELS = (
     ("front door", "command", "demo", "testing", "neural_compressor", "tflite"),
 )
 VOCABULARY = {"statistics", "files"}
-FRAMEWORKS = {"onnx", "mxnet", "onnxruntime", "tensorflow", "keras", "ai_edge_litert", "ai_edge_quantizer", "torch"}
+FRAMEWORKS = {"onnx", "mxnet", "onnxruntime", "tensorflow", "keras", "ai_edge_litert", "ai_edge_quantizer", "torch"} | {
+    "transformers"
+}
 
 
 def modules() -> Iterator[tuple[str, Path]]:

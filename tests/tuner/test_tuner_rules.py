@@ -12,7 +12,7 @@ from fake import ENTROPY, MINMAX, PER_TENSOR, SYMMETRIC
 import quaver
 from quaver import Op, OpConfig, SettingsError
 from quaver.ops import FLOAT, INT8
-from quaver.rules import apply_rules
+from quaver.rules import apply_rules, rules_without_effect
 
 CHOICES = (MINMAX, ENTROPY, PER_TENSOR, SYMMETRIC, FLOAT)
 OPS = tuple(
@@ -97,8 +97,8 @@ def test_the_rule_of_the_walk_through_matches_every_layer() -> None:
 
 def test_a_regular_expression_must_match_the_whole_name() -> None:
     assert left({"/layer.1/.*": "fp32"}).keys() == {"/layer.1/MatMul", "/layer.1/Add"}
-    for part in ("MatMul", "/layer.1/Mat", "layer.*"):
-        with pytest.raises(SettingsError, match=f"'{re.escape(part)}' matches no op of this model"):
+    for part in ("MatMul", "/layer.1/Mat", "lay"):
+        with pytest.raises(SettingsError, match=f"'{re.escape(part)}' matches no op and no module of this model"):
             left({part: "fp32"})
 
 
@@ -297,3 +297,55 @@ def test_paths_that_name_no_op_are_refused(wrong: str) -> None:
     ops = [Op("conv1", "CONV_2D", ("conv1",), (OpConfig(INT8), FLOAT))]
     with pytest.raises(SettingsError, match="matches no op"):
         apply_rules(ops, {wrong: "fp32"})
+
+
+NAMES = (
+    "/bert/encoder/layer.1/query/MatMul",
+    "/bert/encoder/layer.10/query/MatMul",
+    "/layer1/layer1.0/conv/Conv",
+    "blocks.0.conv/node_conv2d_1",
+    "blocks.1/node_add_4",
+    "head",
+)
+MODULES = {
+    "bert.encoder.layer.1": (0,),
+    "bert/encoder": (0, 1),
+    "/bert/": (0, 1),
+    "layer.1": (0,),
+    "encoder.layer.*": (0, 1),
+    "encoder.layer.(10|11)": (1,),
+    "layer1": (2,),
+    "layer1.0.conv": (2,),
+    "blocks": (3, 4),
+    "blocks.0": (3,),
+    "blocks.*": (3, 4),
+    "conv": (2, 3),
+}
+
+
+@pytest.mark.parametrize("pattern", MODULES)
+def test_a_rule_on_a_module_applies_to_all_ops_inside(pattern: str) -> None:
+    ops = [Op(name, "Conv", (name,), CHOICES) for name in NAMES]
+    limited = apply_rules(ops, {pattern: "fp32"})
+    assert tuple(at for at, op in enumerate(limited) if op.choices == (FLOAT,)) == MODULES[pattern]
+
+
+def test_ops_of_a_module_that_cannot_follow_its_rule_stay_in_fp32_if_others_can() -> None:
+    dynamic = OpConfig(INT8, mode="dynamic")
+    ops = [Op("m/a", "MatMul", ("m/a",), (*CHOICES[:-1], dynamic, FLOAT)), Op("m/b", "Add", ("m/b",), CHOICES)]
+    first, second = apply_rules(ops, {"m": {"activation": {"mode": "dynamic"}}})
+    assert first.choices == (dynamic, FLOAT) and second.choices == (FLOAT,)
+
+
+def test_the_error_for_an_unknown_module_suggests_modules() -> None:
+    with pytest.raises(SettingsError, match=r"'/layer\.2' matches no op and no module .*did you mean .*'layer\.1'"):
+        left({"/layer.2": "fp32"})
+
+
+def test_types_that_always_run_in_fp32_are_accepted_if_the_rule_allows_it() -> None:
+    types = {"Softmax": "fp32", "LayerNormalization": ["fp32", "int8"]}
+    assert apply_rules(OPS, None, types, float_types=types) == OPS
+    assert rules_without_effect(OPS, {**types, "Conv": "fp32", "*": "int8"}) == ("Softmax", "LayerNormalization")
+    with pytest.raises(SettingsError, match=r"op_type_dict\['Softmax'\] asks for less than fp32, but ops of this type"):
+        apply_rules(OPS, None, {"Softmax": "int8"}, float_types=types)
+    assert apply_rules(OPS, None, {"Tanh": "fp32"}, float_types=None) == OPS  # of a recorded run

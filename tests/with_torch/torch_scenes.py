@@ -66,13 +66,13 @@ class Logits(nn.Module):
 
 
 def of_texts() -> dict[str, Any]:
-    """A folder `exported` as optimum writes it: a small DistilBERT that tells praise from blame, and its tokenizer."""
+    """A folder `my_model` as `save_pretrained` writes it: a small DistilBERT that tells praise from blame."""
     from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
     torch.manual_seed(0)
     texts, labels = _reviews(600)
     tokenizer = _tokenizer()
-    tokenizer.save_pretrained("exported")
+    tokenizer.save_pretrained("my_model")
     config = DistilBertConfig(
         vocab_size=len(tokenizer), dim=64, hidden_dim=128, n_layers=2, n_heads=4, max_position_embeddings=32
     )
@@ -86,7 +86,7 @@ def of_texts() -> dict[str, Any]:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    save_onnx(module, (tokens["input_ids"][:2], tokens["attention_mask"][:2]), Path("exported/model.onnx"))
+    module.model.save_pretrained("my_model")
     return {"train_texts": texts[:400], "test_texts": texts[400:], "test_labels": labels[400:]}
 
 

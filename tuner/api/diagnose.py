@@ -125,6 +125,7 @@ def diagnose(
             left_out=subject.left_out,
             portable=subject.portable,
             ops_version=subject.ops_version,
+            name_modules=subject.snapshot is None,
         )
         adapter = stack.enter_context(contextlib.closing(load_with(kind, model, options)))
         rules = settings if op_name_dict is not None or op_type_dict is not None else None
@@ -163,10 +164,10 @@ def _space(adapter: Adapter, settings: Config | None, subject: Subject) -> Tunin
     """Return the space that the rules leave: those of the settings, or else those of the run."""
     ops = adapter.ops()
     if settings is not None:
-        return TuningSpace(apply_rules(ops, settings.op_name_dict, settings.op_type_dict))
+        return TuningSpace(apply_rules(ops, settings.op_name_dict, settings.op_type_dict, float_types=None))
     try:
-        rules = (subject.settings.get(name) or {} for name in ("op_name_dict", "op_type_dict"))
-        return TuningSpace(apply_rules(ops, *rules))
+        names, types = (subject.settings.get(name) or {} for name in ("op_name_dict", "op_type_dict"))
+        return TuningSpace(apply_rules(ops, names, types, float_types=None))
     except SettingsError as error:
         log.warning("the rules of the run cannot be applied and are ignored: %s", error)
         return TuningSpace(ops)

@@ -53,14 +53,16 @@ def fit(
     """Find the quantization config that is best by the objective and loses no more accuracy than allowed.
 
     Args:
-        model: The float model: a path, an `onnx.ModelProto`, bytes, or what an installed adapter accepts.
+        model: The float model: a path, an `onnx.ModelProto`, bytes, a `torch.nn.Module`, a folder or pipeline of
+            Hugging Face, or what an installed adapter accepts.
         config: A YAML file, a dict or a `Config`; keywords override it.
         calib_dataloader: Calibration data: an iterable of batches (arrays, tuples, dicts by input name, or (input,
             label) pairs), an array, or a dict of arrays. Without it, only ops that support dynamic ranges
             or weight-only quantization are quantized. A resumed run needs it only if its strategy measures ops.
         eval_func: Takes a model object and returns the score: one number, an array with the score of each sample, a
-            dict of named metrics, or a generator that yields scores batch by batch (docs/scores.md). Without it nothing
-            is evaluated: the result is the model that the strategy would try first, and `result.met` is None.
+            dict of named metrics, or a generator that yields scores batch by batch (docs/scores.md). The object for a
+            torch module is called like the module. Without eval_func nothing is evaluated: the result is the model that
+            the strategy would try first, and `result.met` is None.
         confirm: A second eval_func, on data that takes no part in the search. It scores the winner and the fp32 model
             once, and the next best trials if the winner misses the criterion there.
         observer: Called with every event (see `quaver.Observer`); a list for several observers.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import MissingPackageError
+from quaver.extras import install_command
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ def load_view(name: str) -> Callable[..., Any]:
             view: Callable[..., Any] = entry.load()
         except ImportError as error:
             raise MissingPackageError(
-                f"this needs {error.name or 'a package'}, which is not installed: pip install 'quaver[insights]'"
+                f"this needs {error.name or 'a package'}, which is not installed: {install_command('insights')}"
             ) from error
         return view
     raise MissingPackageError(f"nothing is installed that can {name} a run: install quaver again")

@@ -87,6 +87,7 @@ def profile(
                 left_out=subject.left_out,
                 portable=subject.portable,
                 ops_version=subject.ops_version,
+                name_modules=subject.snapshot is None,
             ),
         ) as adapter,
     ):

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Mapping
 
-from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for, load_with
+from quaver.adapters import Adapter, AdapterOptions, Model, adapter_for, imported_beside, load_with
 from quaver.adapters.calibration.stored import stored_skipped_rewrites
 from quaver.adapters.options import recorded_quant_format
 from quaver.engine.compatibility import (
@@ -44,7 +44,7 @@ def recover(model: ModelLike, history: str | os.PathLike[str], trial: int, *, th
     if trial == 0 and snapshot.baseline is None:
         raise HistoryError(f"{snapshot.path} holds no baseline yet")
     run = snapshot.run_of(trial)
-    model = expanded(model)
+    model = imported_beside(expanded(model), snapshot.path)
     kind = adapter_for(model, run.settings.get("framework"), run.settings.get("runtime"))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from quaver.adapters import Adapter, AdapterOptions, abilities, adapter_for, load_with
+from quaver.adapters import Adapter, AdapterOptions, abilities, adapter_for, import_model, load_with
 from quaver.adapters.calibration.stored import stored_skipped_rewrites
 from quaver.adapters.options import recorded_quant_format, resolve_portable, resolve_quant_format
 from quaver.adapters.samples import check_batch
@@ -24,7 +24,15 @@ from quaver.api.cost_model import load_cost_model, with_conversions
 from quaver.api.display.format import CONVERSIONS, conversions
 from quaver.engine.compatibility import check_same_ops, ops_version_of, restore, versions_of
 from quaver.engine.event_base import Stage
-from quaver.engine.events import ModelConverted, Planned, SettingChanged, StageStarted, StartedFrom, Uncalibrated
+from quaver.engine.events import (
+    ModelConverted,
+    Planned,
+    RulesWithoutEffect,
+    SettingChanged,
+    StageStarted,
+    StartedFrom,
+    Uncalibrated,
+)
 from quaver.engine.executors.base import Pool
 from quaver.engine.executors.select import ExecutorSpec
 from quaver.engine.inspection.diagnose import replayable
@@ -48,7 +56,7 @@ from quaver.history.pickle_check import MalformedRecord
 from quaver.history.records.choices import from_choice, to_choices
 from quaver.history.records.header import OPS_VERSION_KEY
 from quaver.ops import Op, QuantConfig
-from quaver.rules import apply_rules
+from quaver.rules import apply_rules, rules_without_effect
 from quaver.space import TuningSpace, smallest_first, without_calibration
 from quaver.strategies import StartingFrom, Strategy
 from quaver.types import CalibrationData, ExecutorLike, ModelLike
@@ -123,7 +131,10 @@ def settle_request(opened: OpenRun, settings: ResolvedSettings, model: ModelLike
     """Complete the settings from the run that is resumed and from the framework of the model."""
     history = opened.history
     config, changes = settings_of_run(settings, history)
-    model = expanded(model)
+    data = replayable(data) if config.diagnosis else data
+    model, data = import_model(
+        expanded(model), data, opened.workspace, lambda: opened.observer(StageStarted(Stage.EXPORTING))
+    )
     kind = adapter_for(model, config.framework, config.runtime)
     if history.header is None:
         quant_format = resolve_quant_format(kind, config.quant_format, config.framework)
@@ -135,7 +146,6 @@ def settle_request(opened: OpenRun, settings: ResolvedSettings, model: ModelLike
             "diagnosis=True runs samples through the model: pass calib_dataloader, also to a resumed run, or use "
             "diagnosis=False"
         )
-    data = replayable(data) if config.diagnosis else data
     return RunRequest(opened.workspace, history, opened.observer, opened.clock, config, changes, model, kind, data)
 
 
@@ -181,6 +191,8 @@ def check_rules(request: RunRequest, adapter: Adapter, objective: Objective) -> 
         The cost model; None for this machine.
     """
     ops = ops_by_rules(request.config, adapter, objective)
+    if without_effect := rules_without_effect(ops, request.config.op_type_dict):
+        request.observer(RulesWithoutEffect(without_effect))
     if not request.is_calibrated:
         _check_uncalibrated(TuningSpace(without_calibration(ops)))
     return load_cost_model(request.config.cost_model, adapter, request.history, request.config.batch)
@@ -194,7 +206,8 @@ def ops_by_rules(config: Config, adapter: Adapter, objective: Objective) -> tupl
     offered = adapter.ops()
     if objective.traits.rewards_small_files:  # before the rules, which may remove the choice that identifies a weight
         offered = smallest_first(offered)
-    ops = apply_rules(offered, config.op_name_dict, config.op_type_dict)
+    float_types = {item.kind for item in abilities.unquantizable(adapter)} if config.op_type_dict else ()
+    ops = apply_rules(offered, config.op_name_dict, config.op_type_dict, float_types)
     if not any(op.quantizable for op in ops):
         raise SettingsError("op_name_dict and op_type_dict leave nothing to quantize")
     return tuple(replace(op, smaller=()) for op in ops)

@@ -14,7 +14,7 @@ from quaver.command import output, sentences
 from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit
 from quaver.engine.scoring.confirmation import Confirmation
-from quaver.engine.scoring.judge import Confidence
+from quaver.engine.scoring.judge import Confidence, Judge
 from quaver.engine.scoring.losses import LimitLoss
 from quaver.history import Snapshot
 from quaver.processors import noted_portability
@@ -68,6 +68,18 @@ def result_to_dict(result: TuneResult) -> PlainDict:
         "trials": [trial_to_dict(trial, result.best) for trial in result.trials],
         "workspace": str(result.workspace),
         "history": str(result.history_path),
+    }
+
+
+def compared_to_dict(judge: Judge, snapshot: Snapshot) -> PlainDict:
+    """Return what a run reached, as JSON for `quaver compare`."""
+    return {
+        "strategy": snapshot.run.settings.get("strategy"),
+        "criterion": str(judge.criterion),
+        "met": judge.met,
+        "baseline": judge.baseline,
+        "best": None if judge.best is None else trial_to_dict(judge.best, judge.best),
+        "trials": len(judge.trials),
     }
 
 

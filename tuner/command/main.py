@@ -35,6 +35,7 @@ Find which ops of a float model can run in int8 while accuracy stays within your
   quaver history quaver_workspace/RUN              list the trials
   quaver show quaver_workspace/RUN 3               show how trial 3 ran each op
   quaver recover model.onnx quaver_workspace/RUN 3 -o trial3.onnx
+  quaver compare quaver_workspace/RUN quaver_workspace/OTHER    show runs side by side
   quaver check model.onnx model-int8.onnx --eval my_eval.py:accuracy --relative 0.01
   quaver diagnose model.onnx --calib calib.npz     explain which ops lose accuracy in int8
   quaver profile model.onnx --against model-int8.onnx

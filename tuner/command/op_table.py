@@ -33,10 +33,10 @@ def write(ops: Sequence[Op], config: QuantConfig) -> None:
         tables.line(f"all quantized ops: {shared}")
 
 
-def write_changes(changes: Iterable[Change], kinds: Mapping[str, str], numbers: tuple[int, int]) -> None:
-    """Print the ops that two trials run differently; only the precisions where those differ."""
+def write_changes(changes: Iterable[Change], kinds: Mapping[str, str], names: Sequence[str]) -> None:
+    """Print the ops that two trials run differently, below their names; only the precisions where those differ."""
     rows = [(change.op, kinds.get(change.op, "-"), *_sides(change)) for change in changes]
-    tables.write(("op", "kind", *(f"trial {number}" if number else "fp32" for number in numbers)), rows)
+    tables.write(("op", "kind", *names), rows)
 
 
 def op_to_dict(op: Op, pick: OpConfig) -> dict[str, str]:

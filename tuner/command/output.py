@@ -34,13 +34,22 @@ def warnings_shown() -> Iterator[None]:
 @contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
     """Print each Python warning as one line without its place in the source within the block."""
+    format_before = warnings.formatwarning
     with warnings.catch_warnings():
-        warnings.showwarning = _show
-        yield
+        # A library that records warnings in another thread may put the first one back; then the second one counts.
+        warnings.showwarning, warnings.formatwarning = _show, _one_line
+        try:
+            yield
+        finally:
+            warnings.formatwarning = format_before
+
+
+def _one_line(message: Warning | str, *place: object, **options: object) -> str:
+    return f"quaver: {' '.join(str(message).split())}\n"
 
 
 def _show(message: Warning | str, *place: object, **options: object) -> None:
-    print(f"quaver: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+    print(_one_line(message), end="", file=sys.stderr, flush=True)
 
 
 # The JSON of the running command, while nothing else may go to stdout; None without --json.

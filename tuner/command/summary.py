@@ -146,7 +146,7 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
 
 def fallbacks(best: Trial, snapshot: Snapshot, config: Config) -> Iterator[tuple[str, str]]:
     """Yield the ops that tuning moved to fp32, and the number of ops that were in fp32 from the start."""
-    space = TuningSpace(apply_rules(snapshot.header.ops, config.op_name_dict, config.op_type_dict))
+    space = TuningSpace(apply_rules(snapshot.header.ops, config.op_name_dict, config.op_type_dict, float_types=None))
     start = frozenset(space.default_config().fp32_ops)
     moved = [name for name in best.config.fp32_ops if name not in start]
     kinds = {op.name: op.kind for op in space.ops}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from quaver import formatting
@@ -14,10 +16,12 @@ from quaver.ops import Precision
 from quaver.trial import Trial
 from quaver.trial_lineage import Origin, origin_text, origins
 
-# Changed ops that are named if there is room for their names, and the width of all other columns.
-MAX_NAMED_OPS, OTHER_COLUMNS_WIDTH = 2, 76
-# Below this width the latency in milliseconds is left out; the relative one stays.
-NARROW_WIDTH = 100
+# Changed ops that are named if there is room for their names.
+MAX_NAMED_OPS = 2
+# Columns that are left out, in this order, until the others fit. `--json` has them all.
+DROPPABLE = ("latency", "eval s", "size", "interval")
+# The width that the last column needs, for a change such as "12: 10 to fp32".
+CHANGE_WIDTH = 14
 
 
 def write(judged: Judge, base: Trial | None) -> None:
@@ -28,10 +32,9 @@ def write(judged: Judge, base: Trial | None) -> None:
     metrics = list(names) if len(names) > 1 else []
     interval = ["interval"] if any(trial.interval is not None for trial in judged.trials) else []
     came_from = origins(judged.trials)
-    width = tables.columns()
-    room = None if width is None else width - OTHER_COLUMNS_WIDTH
-    rows = [
-        (
+    width = tables.columns() or tables.PIPE_WIDTH
+    rows: list[list[str | Text]] = [
+        [
             *_verdict(trial, judged),
             *(formatting.score(trial.metrics.get(name)) for name in metrics),
             *(_interval(trial, judged) for _ in interval),
@@ -39,16 +42,29 @@ def write(judged: Judge, base: Trial | None) -> None:
             *_latency(trial),
             formatting.file_size(trial.model_size) if trial.model_size else "-",
             f"{trial.seconds:.2f}",
-            _change(trial, came_from.get(trial.number), room),
-        )
+        ]
         for trial in trials
     ]
     figures = (*metrics, *interval, *precisions, "latency", "of fp32", "size", "eval s")
-    headings = ("trial", "score", "loss", "met", *figures, "change")
-    dropped = "latency" if width is not None and width < NARROW_WIDTH else ""
-    columns = [at for at, heading in enumerate(headings) if heading != dropped]
+    headings = ["trial", "score", "loss", "met", *figures]
+    columns, room = _fitting_columns(headings, tables.natural_widths(headings, rows), width)
+    cells = [
+        [*(row[at] for at in columns), _change(trial, came_from.get(trial.number), room)]
+        for trial, row in zip(trials, rows, strict=True)
+    ]
     right = ("trial", "score", "loss", *figures)
-    tables.write([headings[at] for at in columns], [[row[at] for at in columns] for row in rows], right)
+    tables.write([*(headings[at] for at in columns), "change"], cells, right, max(width, width - room + CHANGE_WIDTH))
+
+
+def _fitting_columns(headings: Sequence[str], widths: Sequence[int], width: int) -> tuple[list[int], int]:
+    """Return the columns that fit into a width, and the width that they leave for the last one."""
+    columns = list(range(len(headings)))
+    room = width - sum(widths[at] + tables.GAP for at in columns)
+    for name in DROPPABLE:
+        if room < CHANGE_WIDTH and name in headings:
+            columns.remove(headings.index(name))
+            room = width - sum(widths[at] + tables.GAP for at in columns)
+    return columns, room
 
 
 def _verdict(trial: Trial, judged: Judge) -> tuple[str | Text, ...]:
@@ -95,11 +111,11 @@ def _latency(trial: Trial) -> tuple[str, Text]:
     return "-" if latency is None else milliseconds(latency), part
 
 
-def _change(trial: Trial, origin: Origin | None, room: int | None) -> Text:
+def _change(trial: Trial, origin: Origin | None, room: int) -> Text:
     if origin is None:
         return tables.cell("-")
     details = origin_text(origin, MAX_NAMED_OPS)
-    change = tables.cell(details if room is None or len(details) <= room else origin_text(origin))
+    change = tables.cell(details if len(details) <= room else origin_text(origin))
     if trial.failed:
         change.append_text(tables.cell(f"; failed: {formatting.last_line(trial.error)}", tables.NOT_MET))
     return change

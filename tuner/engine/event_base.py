@@ -14,6 +14,7 @@ EVALUATING = "eval_func"
 class Stage(enum.StrEnum):
     """A long step of a run. The values are recorded in histories, so they never change."""
 
+    EXPORTING = "exporting the model"
     READING = "reading the model"
     CALIBRATING = "calibrating"
     SENSITIVITY = "measuring the sensitivity of ops"
@@ -69,3 +70,13 @@ class Event:
 
     def __str__(self) -> str:
         return self.line() or repr(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RulesWithoutEffect(Event):
+    """Rules on types whose ops always run in fp32, such as Softmax, change nothing."""
+
+    types: tuple[str, ...]
+
+    def line(self) -> str:
+        return f"ops of type {', '.join(self.types)} always run in fp32, so the rule for them changes nothing"

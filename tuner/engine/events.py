@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from quaver.budget import StopReason
 from quaver.engine.event_base import Event, Stage, Tone
+from quaver.engine.event_base import RulesWithoutEffect as RulesWithoutEffect
 from quaver.formatting import duration, last_line, op_counts, scores, verdict
 from quaver.limit import loss_phrase
 from quaver.trial import Trial

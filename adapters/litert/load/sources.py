@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from quaver.errors import ModelError
+from quaver.extras import install_command
 from quaver.types import ModelLike
 
 ACCEPTED_FORMS = (
@@ -96,5 +97,5 @@ def need(packages: Sequence[str], what: str) -> None:
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise ModelError(
-            f"{what} needs {' and '.join(missing)}, which is not installed: pip install quaver[tensorflow]"
+            f"{what} needs {' and '.join(missing)}, which is not installed: {install_command('tensorflow')}"
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import ModelError
+from quaver.extras import install_command
 from quaver.types import ModelLike
 
 ACCEPTED_FORMS = (
@@ -64,7 +65,7 @@ def _check_exists(path: Path) -> None:
         raise ModelError(f"no model at {str(path)!r}")
 
 
-INSTALL = "pip install quaver[mxnet] (in an environment of its own: MXNet does not support numpy 2)"
+ENVIRONMENT = "(in an environment of its own: MXNet does not support numpy 2)"
 
 
 def import_mxnet() -> Any:
@@ -83,10 +84,14 @@ def import_mxnet() -> Any:
 
 def _prepare() -> None:
     if find_spec("mxnet") is None:
-        raise ModelError(f"a model of MXNet needs mxnet, which is not installed: {INSTALL}")
+        raise ModelError(
+            f"a model of MXNet needs mxnet, which is not installed: {install_command('mxnet')} {ENVIRONMENT}"
+        )
     import numpy
 
     if int(numpy.__version__.partition(".")[0]) >= 2:
-        raise ModelError(f"MXNet cannot be imported with numpy {numpy.__version__}: {INSTALL}")
+        raise ModelError(
+            f"MXNet cannot be imported with numpy {numpy.__version__}: {install_command('mxnet')} {ENVIRONMENT}"
+        )
     if "bool" not in numpy.__dict__:
         numpy.bool = numpy.bool_  # type: ignore[attr-defined,misc,unused-ignore]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from onnx import NodeProto
 
 from quaver.adapters.base import Adapter
 from quaver.adapters.inspection import ModelView
@@ -24,28 +22,12 @@ from quaver.adapters.onnxrt.inspect.channel_axes import (
 )
 from quaver.adapters.onnxrt.inspect.local_runs import record_branches, record_quantized, trunk_with_branches
 from quaver.adapters.onnxrt.inspect.other_nodes import OtherNode, other_branches, other_nodes_of_plan
+from quaver.adapters.onnxrt.load.module_names import module_of
 from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.introspection import ActivationContext, LocalRun, OpContext, OpWeight, QuantizedRun, UntunedOp
+from quaver.op_names import module_path
 from quaver.ops import QuantConfig
 from quaver.types import Feed
-
-# What torch's exporter writes for each node: a list of module paths, the node's own name last.
-_SCOPES = "pkg.torch.onnx.name_scopes"
-_LONGEST = 4096
-
-
-def module_of(node: NodeProto) -> str:
-    """Return the innermost module of a node, such as "layer1.0.conv1"; empty if the file does not tell."""
-    text = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "")
-    if not text or len(text) > _LONGEST:
-        return ""
-    try:
-        scopes = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return ""
-    if not isinstance(scopes, list) or len(scopes) < 2 or not isinstance(scopes[-2], str):
-        return ""
-    return scopes[-2]
 
 
 class ConfigView(ModelView):
@@ -116,7 +98,10 @@ class ConfigView(ModelView):
         contexts = {}
         for unit in builder.units:
             name, axis = unit.op.name, channel_axis(builder.graph, unit, unit.output)
-            surroundings = *upstream(builder.graph, unit, builder.unit_of), module_of(builder.graph.nodes[unit.anchor])
+            surroundings = (
+                *upstream(builder.graph, unit, builder.unit_of),
+                module_of(builder.graph.nodes[unit.anchor]) or module_path(unit.op.name),
+            )
             choice = self._config[name]
             if choice.calibrated or (choice.quantized and unit.is_embedding):
                 # A tensor whose channels are divided has no single scale to report.

@@ -17,6 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 from quaver.adapters.onnxrt.build.blocks import unpacked
 from quaver.adapters.onnxrt.inspect.local_runs import RecordedTensor
 from quaver.adapters.onnxrt.load.graph import integer
+from quaver.adapters.onnxrt.load.module_names import original_name
 from quaver.adapters.onnxrt.ops.passthrough import MOVEMENT
 from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.affine import QuantizationParameters, QuantizedTensor
@@ -93,8 +94,11 @@ class QuantizedFile:
 
     def node_named(self, name: str) -> NodeProto | None:
         """Return the node of the file that has the name of a float node."""
-        node: NodeProto | None = self._by_name.get(name) or self._by_name.get(f"{name}_quant") if name else None
-        return node
+        for alias in dict.fromkeys([name, original_name(name)] if name else []):
+            node: NodeProto | None = self._by_name.get(alias) or self._by_name.get(f"{alias}_quant")
+            if node is not None:
+                return node
+        return None
 
     def writes_integers(self, node: NodeProto) -> bool:
         """Return True for an integer operator that also writes integers, with a scale among its inputs."""

@@ -16,6 +16,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.onnxrt.load.cleanup import separate_constants
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs, with_bodies
+from quaver.adapters.onnxrt.load.module_names import MODULE_NAMES, show_modules
 from quaver.adapters.onnxrt.load.old_opsets import open_negative_dimensions, opset_of_model, to_modern_opset
 from quaver.adapters.onnxrt.load.padding import keep_padding_before_pools, pad_all_axes
 from quaver.adapters.onnxrt.load.shape_inference import infer_types
@@ -72,6 +73,9 @@ def load_model(source: ModelLike, optimise_float: bool = True, left_out: Collect
         graph = _split_model(to_modern_opset(model, folder), folder)
         graph.index()
         fingerprint = graph.fingerprint()
+        if MODULE_NAMES not in left_out:
+            for name, original in show_modules(graph.nodes).items():
+                graph.merge(name, original)
         open_negative_dimensions(graph.shell)
         separate_constants(graph)
         pad_all_axes(graph)

@@ -22,6 +22,7 @@ from quaver.adapters.onnxrt.load.cleanup import (
     name_nodes,
 )
 from quaver.adapters.onnxrt.load.graph import Graph, subgraphs
+from quaver.adapters.onnxrt.load.module_names import MODULE_NAMES
 from quaver.adapters.onnxrt.load.shape_inference import infer_types, restore_constants, without_large_constants
 from quaver.adapters.onnxrt.optimize.activations import clip_behind_layers, recognise_hard_swish, spell_out_prelu
 from quaver.adapters.onnxrt.optimize.batch_norm import fold_norm_behind_relu
@@ -240,6 +241,6 @@ _TIDYING: list[tuple[str, Step]] = [
 _SINCE_VERSION_3 = (
     3, ("Elu", "Softplus and Mish", "powers", "Softmax of channels", "nearest Resize", "large MaxPool",
         "padding", "Transpose pairs", "past moves",
-        "tall kernels", "signals as images"),
+        "tall kernels", "signals as images", MODULE_NAMES),
 )  # fmt: skip
 _FOLLOWERS, _BIAS = "into convolutions", "bias into product"

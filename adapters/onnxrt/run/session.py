@@ -51,4 +51,5 @@ def _spec(value: ort.NodeArg) -> InputSpec:
     kinds = {"float": "float32", "double": "float64", "string": "object"}
     type_name = str(value.type).removeprefix("tensor(").removesuffix(")")
     shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
-    return InputSpec(value.name, np.dtype(kinds.get(type_name, type_name)), shape)
+    names = tuple(dim if isinstance(dim, str) else "" for dim in value.shape)
+    return InputSpec(value.name, np.dtype(kinds.get(type_name, type_name)), shape, names)

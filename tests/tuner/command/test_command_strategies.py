@@ -14,7 +14,15 @@ from quaver.testing import SimulatedModel
 def rows(folder: Path, *args: object) -> dict[str, list[str]]:
     done = quaver(folder, "strategies", *args)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    return {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[2:-1]}
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines[:-2])) <= 80
+    listed: dict[str, list[str]] = {}
+    for line in lines[2:-2]:
+        if not line.startswith(" "):
+            listed[line.split()[0]] = line.split()[1:]
+        else:  # a further line of the description
+            listed[list(listed)[-1]] += line.split()
+    return listed
 
 
 @pytest.mark.parametrize("ops", [1, 50, 200])

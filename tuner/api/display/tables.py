@@ -1,4 +1,4 @@
-"""Print tables on stdout: folded in a terminal, as wide as needed in a pipe."""
+"""Print tables on stdout: folded in a terminal, and as wide as needed in a pipe unless they have a width there."""
 
 from __future__ import annotations
 
@@ -21,8 +21,26 @@ def cell(text: str, style: str = "") -> Text:
     return Text(formatting.printable(text), style=style)
 
 
-def write(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Iterable[str] = ()) -> None:
-    """Print a table. Columns named in `right` hold figures, which are aligned right and never folded."""
+# The width of a table of sentences where nothing tells another: that of a classic terminal.
+PIPE_WIDTH = 80
+# Spaces between two columns.
+GAP = 2
+
+
+def write(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    right: Iterable[str] = (),
+    pipe_width: int | None = None,
+) -> None:
+    """Print a table.
+
+    Args:
+        headings: the names of the columns.
+        rows: the cells.
+        right: columns with figures, which are aligned right and never folded.
+        pipe_width: fold the other columns in a pipe, too, to this width.
+    """
     right = frozenset(right)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
@@ -33,7 +51,9 @@ def write(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], right: 
         cells = [item if isinstance(item, Text) else cell(item) for item in row]
         widest = max(widest, sum(map(len, cells)))
         table.add_row(*cells)
-    width = None if sys.stdout.isatty() else 2 * widest + 20 * len(headings) + 80
+    width = None
+    if not sys.stdout.isatty():
+        width = 2 * widest + 20 * len(headings) + 80 if pipe_width is None else pipe_width
     console(width).print(table)
 
 
@@ -46,6 +66,14 @@ def line(*parts: Text | str) -> None:
 def console(width: int | None = None) -> Console:
     """Return a console that writes on stdout."""
     return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+
+
+def natural_widths(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> list[int]:
+    """Return the width of each column that nothing folds."""
+    widths = list(map(len, headings))
+    for row in rows:
+        widths = [max(width, len(item)) for width, item in zip(widths, row, strict=True)]
+    return widths
 
 
 def columns() -> int | None:

@@ -168,7 +168,8 @@ def _compare(first: Trial, second: Trial, snapshot: Snapshot, judged: Judge, arg
         tables.line(*_headline(trial, judged))
     if changes:
         kinds = {op.name: op.kind for op in snapshot.header.ops}
-        op_table.write_changes(changes, kinds, (first.number, second.number))
+        names = [f"trial {trial.number}" if trial.number else "fp32" for trial in (first, second)]
+        op_table.write_changes(changes, kinds, names)
     else:
         print(f"both trials run {'the same ops in fp32' if args.fp32 else 'every op in the same way'}")
     _print_damage(snapshot)

@@ -55,10 +55,15 @@ def run(args: argparse.Namespace) -> int:
     with _plain_warnings():
         listed = list_strategies()
     rows = [(item.name, item.source, *_counts(item, space), _description(item)) for item in listed]
-    tables.write(("strategy", "from", "first success", "at most", "what it does"), rows, ("first success", "at most"))
+    tables.write(
+        ("strategy", "from", "first success", "at most", "what it does"),
+        rows,
+        ("first success", "at most"),
+        tables.PIPE_WIDTH,
+    )
     print(
-        f"evaluations for {len(space.quantizable)} ops; each run evaluates the fp32 model, too, and without a timeout "
-        "it ends at the first success"
+        f"evaluations for {len(space.quantizable)} ops; each run evaluates the fp32 model, too,\n"
+        "and without a timeout it ends at the first success"
     )
     return 0
 

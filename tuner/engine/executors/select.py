@@ -19,6 +19,7 @@ from quaver.engine import executors
 from quaver.engine.executors.base import Backend, Pool, PoolRequest, cores, threads_per_job
 from quaver.engine.executors.dask import pool_of
 from quaver.errors import MissingPackageError, SettingsError
+from quaver.extras import install_command
 from quaver.suggestions import hint
 from quaver.types import ExecutorLike
 
@@ -82,7 +83,7 @@ def open_pool(spec: ExecutorSpec) -> Iterator[Pool | None]:
         try:
             pool = stack.enter_context(backend.open(PoolRequest(spec.scheduler, jobs, spec.threads, active)))
         except ImportError as error:
-            raise MissingPackageError(f"backend {name!r} needs: pip install 'quaver[{name}]'") from error
+            raise MissingPackageError(f"backend {name!r} needs: {install_command(name)}") from error
         yield pool
 
 

@@ -116,7 +116,7 @@ class Judge:
         """Return the judge of a run from its recorded settings. `space` is the model's, before any rules."""
         try:
             rules = settings.get("op_name_dict"), settings.get("op_type_dict")
-            space = TuningSpace(apply_rules(space.ops, *rules))
+            space = TuningSpace(apply_rules(space.ops, *rules, float_types=None))
         except (SettingsError, AttributeError):  # rules that this version cannot read forbid nothing
             pass
         criterion = Criterion.from_settings(settings)

@@ -198,7 +198,9 @@ def test_without_tensorflow_it_says_what_to_install(
     form: str, forms: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    refused(forms[form], r"needs tensorflow, which is not installed: pip install quaver\[tensorflow\]")
+    refused(
+        forms[form], r"needs tensorflow, which is not installed: pip install 'tensorflow>=2\.18' 'ai-edge-quantizer"
+    )
 
 
 @pytest.mark.parametrize("form", ["object", "keras", "saved_model", "tflite", "bytes"])
@@ -208,7 +210,9 @@ def test_without_the_extra_it_says_what_to_install(
     for name in ("ai_edge_litert", "ai_edge_quantizer", "tensorflow"):
         monkeypatch.setitem(sys.modules, name, None)
     assert LiteRTAdapter.accepts(forms[form])
-    refused(forms[form], r"needs ai_edge_litert and ai_edge_quantizer.*pip install quaver\[tensorflow\]")
+    refused(
+        forms[form], r"needs ai_edge_litert and ai_edge_quantizer.*pip install 'tensorflow>=2\.18' 'ai-edge-quantizer"
+    )
 
 
 def test_recognising_a_model_imports_nothing_heavy(forms: dict[str, Any]) -> None:
