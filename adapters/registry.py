@@ -158,7 +158,7 @@ def adapter_for(model: ModelLike, framework: str | None = None, runtime: str | N
     adapter = _accepting(model, framework)
     if runtime not in (None, adapter.runtime_name) and isinstance(model, torch_sources.ExportedModule):
         raise SettingsError(
-            f"runtime is set to {runtime!r}, where models cannot be called like a PyTorch module: pass the exported file "
+            f"runtime is set to {runtime!r}, where models are not called like a PyTorch module: pass the exported file "
             f"{str(model.path)!r}, whose models take and return arrays"
         )
     return adapter if runtime is None or adapter.runtime_name == runtime else _on_runtime(model, adapter, runtime)
