@@ -94,8 +94,8 @@ def can_join(first: Feed, second: Feed) -> bool:
     )
 
 
-def join_runs(stream: Iterable[Feed], size: Callable[[Feed], int]) -> Iterator[Feed]:
-    """Join consecutive single samples that fit together.
+def group_samples(stream: Iterable[Feed], size: Callable[[Feed], int]) -> Iterator[list[Feed]]:
+    """Yield consecutive single samples that fit together, to be joined.
 
     Args:
         stream: single samples.
@@ -104,14 +104,14 @@ def join_runs(stream: Iterable[Feed], size: Callable[[Feed], int]) -> Iterator[F
     waiting: list[Feed] = []
     for feed in stream:
         if waiting and not can_join(waiting[0], feed):
-            yield join(waiting)
+            yield waiting
             waiting = []
         waiting.append(feed)
         if len(waiting) >= size(waiting[0]):
-            yield join(waiting)
+            yield waiting
             waiting = []
     if waiting:
-        yield join(waiting)
+        yield waiting
 
 
 def check_batch(inputs: Sequence[InputSpec], batch: int) -> None:

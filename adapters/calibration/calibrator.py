@@ -7,6 +7,7 @@ A second thread updates the statistics of one batch while the model runs the nex
 from __future__ import annotations
 
 import itertools
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,10 +17,12 @@ from numpy.typing import NDArray
 
 from quaver.adapters.calibration.channel_statistics import ACCUMULATORS, Accumulator, Statistic, to_records
 from quaver.adapters.calibration.ranges import MAX_UNCOUNTED, MAX_UNCOUNTED_TOTAL, TensorStatistics
-from quaver.adapters.data import InputSpec, count_samples, has_open_batch, head, split
-from quaver.adapters.samples import MAX_RUN_SAMPLES, Batching, join, join_runs
+from quaver.adapters.data import InputSpec, count_samples, has_open_batch, split
+from quaver.adapters.samples import MAX_RUN_SAMPLES, Batching, group_samples, join
 from quaver.errors import CalibrationError
 from quaver.types import Feed, PlainDict
+
+log = logging.getLogger(__name__)
 
 # Maximum bytes of the tensors of one run; two runs are in memory at once. Judgement.
 MAX_RUN_BYTES = 128 * 2**20
@@ -137,10 +140,10 @@ class StreamingCalibrator(ABC):
             )
         return result
 
-    def _feeds_to_run(self, stream: Iterator[Feed], enough: IsEnough) -> Iterator[Feed]:
-        """Yield the feeds to run: the first sample alone, in case there is time for no more, then several at once."""
-        yield from itertools.islice(stream, 1)
-        yield from join_runs(stream, lambda feed: 1 if enough() else self._run_samples(feed))
+    def _feeds_to_run(self, stream: Iterator[Feed], enough: IsEnough) -> Iterator[list[Feed]]:
+        """Yield the feeds to join: the first one alone, in case there is time for no more, then several at once."""
+        yield from ([feed] for feed in itertools.islice(stream, 1))
+        yield from group_samples(stream, lambda feed: 1 if enough() else self._run_samples(feed))
 
     def _values_of_runs(self, stream: Iterator[Feed], enough: IsEnough) -> Iterator[tuple[Feed, Values]]:
         """Yield each feed and its values.
@@ -149,28 +152,31 @@ class StreamingCalibrator(ABC):
         run one by one, and so do all samples if those that are joined first have other ranges than alone.
         """
         is_verified = False
-        for feed in self._feeds_to_run(stream, enough):
-            is_joined = count_samples(feed) > 1 and self._batching is Batching.ANY
-            try:
-                if is_joined and not is_verified:
-                    alone = _union([self._extremes(sample)[0] for sample in split(feed, 1)])
-                values = self.values(feed)
-                if is_joined and not is_verified and not _is_near(_extremes_of(array for _, array in values), alone):
-                    raise CalibrationError("joined samples have other ranges than alone")
-            except Exception as error:
-                if not is_joined:
-                    raise _failure(error) from error
+        for samples in self._feeds_to_run(stream, enough):
+            if len(samples) > 1 and self._batching is Batching.ANY:
+                values = self._values_if_joined(samples, is_verified)
+                if values is not None:
+                    is_verified = True
+                    yield join(samples), values
+                    continue
                 self._batching = Batching.SINGLE
-            else:
-                is_verified = is_verified or is_joined
-                yield feed, values
-                continue
-            for sample in split(feed, 1):
+            for sample in samples:
                 try:
                     values = self.values(sample)
                 except Exception as error:
-                    raise _failure(error) from error
+                    raise CalibrationError(f"the float model fails on a calibration batch: {error}") from error
                 yield sample, values
+
+    def _values_if_joined(self, samples: Sequence[Feed], is_verified: bool) -> Values | None:
+        """Return the values of joined samples; None if the model fails, or has other ranges than for each alone."""
+        try:
+            alone = [] if is_verified else [self._extremes(sample)[0] for sample in samples]
+            values = self.values(join(samples))
+        except Exception as error:
+            log.debug("samples run one by one: %s", error)
+            return None
+        same = is_verified or _is_near(_extremes_of(array for _, array in values), _union(alone))
+        return values if same else None
 
     def _run_samples(self, feed: Feed) -> int:
         """Return the number of samples like this one to run at once, so that their activations fit into memory."""
@@ -187,8 +193,8 @@ class StreamingCalibrator(ABC):
 
     def _try_batching(self, feed: Feed) -> Batching:
         """Run samples of a feed alone and together. The ranges of a batch must be those of its samples."""
-        count = min(count_samples(feed), MAX_RUN_SAMPLES)
-        samples = list(split(head(feed, min(count, 3)), 1))
+        count = count_samples(feed)
+        samples = list(itertools.islice(split(feed, 1), 3))
         try:
             self.check_feed(samples[0])
             alone = [self._extremes(sample) for sample in samples]
@@ -201,7 +207,7 @@ class StreamingCalibrator(ABC):
             self.check_feed(join(pair))
             together = self._extremes(join(pair))[0]
         except Exception:  # it may still take the whole feed, with other results than those of its samples
-            return Batching.AS_GIVEN if 1 < count == count_samples(feed) and self._mixes(feed) else Batching.SINGLE
+            return Batching.AS_GIVEN if 1 < count <= MAX_RUN_SAMPLES and self._mixes(feed) else Batching.SINGLE
         try:
             self.check_feed(join(three))
             all_three = self._extremes(join(three))[0]
@@ -246,10 +252,6 @@ class StreamingCalibrator(ABC):
                     f"tensor {name!r} ({self.origin_of(name)}) holds NaN or infinity on calibration data "
                     f"(range {statistics.low} to {statistics.high}); check the data's preprocessing and the float model"
                 )
-
-
-def _failure(error: Exception) -> CalibrationError:
-    return CalibrationError(f"the float model fails on a calibration batch: {error}")
 
 
 def _extremes_of(values: Iterable[NDArray[np.float32]]) -> NDArray[np.float64]:

@@ -96,12 +96,13 @@ def looping(b: GraphBuilder) -> Any:
     added = inner.add("Add", state, _work(b, inner, captured))
     if inner.shape(added) != b.shape(captured):
         raise Rejected("the state changes its shape")
-    if b.opset >= 9 and b.chance(0.3):  # ends where the data says
+    ends_early = b.opset >= 9 and b.chance(0.3)
+    if ends_early:  # int8 values may end it in another step
         following = inner.add("Less", inner.add("ReduceMean", added, keepdims=0), inner.constant(1.0))
     else:
         following = inner.add("Identity", going)
     outputs = [_tensor(following, TensorProto.BOOL), _tensor(added)]
-    collects = b.chance(0.5)
+    collects = not ends_early and b.chance(0.5)
     if collects:
         outputs.append(_tensor(inner.add("Abs", added)))
     scalars = ((step, TensorProto.INT64), (going, TensorProto.BOOL))

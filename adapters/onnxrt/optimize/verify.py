@@ -101,6 +101,7 @@ class EqualityCheck:
         if not sizes:
             return self._incomparable(model, "it does not run on the first batch of the calibration data")
         failed = model.rewritten.failed
+        del tuned  # two sessions of a large model would be in memory at once
         changed = "" if built is None else self._change_when_optimized(built, unmodified, outputs)
         return Comparison(difference.error, difference.output, sizes, self._made_up, failed, "", changed), difference
 

@@ -16,6 +16,8 @@ from quaver.adapters.onnxrt.run import session as sessions
 from quaver.adapters.repairs.base import wanted_statistics
 from quaver.types import Array, Feed
 
+# A second session of a model with larger constants takes too much memory. Judgement.
+MAX_CHECKED_BYTES = 2**29
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -50,6 +52,7 @@ class Calibrator(StreamingCalibrator):
         store = serialized.store.path
         self._session = sessions.create(serialized.skeleton(), sessions.options(threads), store.parent)
         self._source, self._folder, self._threads = serialized.skeleton, store.parent, threads
+        self._is_large = store.stat().st_size > MAX_CHECKED_BYTES
         self.has_branches = any(node.op_type == "If" for node in with_bodies(graph.nodes))
         self._run_options = ort.RunOptions()
         self._run_options.log_severity_level = 4
@@ -65,7 +68,8 @@ class Calibrator(StreamingCalibrator):
 
     def check_feed(self, feed: Feed) -> None:
         self._session.run(None, feed, self._run_options)
-        if count_samples(feed) == 1:  # measurements run single samples through models that cannot be optimized as far
+        if count_samples(feed) == 1 and not self._is_large:
+            # Measurements run single samples through models that cannot be optimized as far.
             options = sessions.options(self._threads)
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
             sessions.create(self._source(), options, self._folder).run(None, feed, self._run_options)

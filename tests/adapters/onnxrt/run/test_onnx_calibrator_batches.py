@@ -15,7 +15,7 @@ from onnx_models import Net, opened, space, weight
 from quaver.adapters.base import Adapter
 from quaver.adapters.calibration.ranges import TensorStatistics
 from quaver.adapters.data import InputSpec
-from quaver.adapters.samples import MAX_PROBE_SAMPLES, Batching, check_batch, join_runs, timing_feed
+from quaver.adapters.samples import MAX_PROBE_SAMPLES, Batching, check_batch, group_samples, timing_feed
 from quaver.demo.data import digits
 from quaver.errors import SettingsError
 from quaver.testing.adapter_case import equal_feeds
@@ -222,7 +222,19 @@ def test_an_input_without_a_batch_axis_is_fed_whole() -> None:
 
 def test_samples_whose_unbatched_inputs_differ_are_not_joined() -> None:
     feeds = [{"x": random_values(1, 4), "mask": np.full(3, at // 2, f32)} for at in range(4)]
-    assert [len(feed["x"]) for feed in join_runs(feeds, lambda feed: 8)] == [2, 2]
+    assert [len(group) for group in group_samples(feeds, lambda feed: 8)] == [2, 2]
+
+
+def test_an_input_whole_length_is_that_of_a_run_is_not_cut() -> None:
+    """Two samples are joined, and the other input has two rows, which all samples read."""
+    net = Net()
+    x, table = net.input(None, 8), net.input(2, 8, name="table")
+    net.inputs[1] = onnx.helper.make_tensor_value_info("table", onnx.TensorProto.FLOAT, [None, 8])
+    total = net.LeakyRelu(net.Add(x, net.ReduceSum(table, axes=[0], keepdims=0)))
+    values, rows = random_values(3, 8), np.array([[1.0] * 8, [100.0] * 8], f32)
+    with opened(net.model(net.Gemm(total, weight(8, 3)), opset=12), calibrate=False) as adapter:
+        ranges = adapter.calibrate([{"x": values, "table": rows}])["ranges"]
+        assert ranges[total]["minmax"] == pytest.approx((0, values.max() + 101), rel=1e-5)
 
 
 def test_models_are_timed_on_as_many_samples_as_asked_for_repeated_if_need_be() -> None:
