@@ -32,7 +32,7 @@ from quaver.diagnosis.statistics.weights import WeightHistogram, WeightRow, Weig
 from quaver.diagnosis.tables import ActivationRow, LayerRow, worst_first
 from quaver.errors import SettingsError
 from quaver.files.paths import expanded
-from quaver.formatting import percent
+from quaver.formatting import disturbed_parts, percent
 from quaver.introspection import ActivationContext, OpContext, OpWeight, UntunedOp
 from quaver.ops import FP32, INT8, Op, Precision, QuantConfig
 from quaver.space import TuningSpace
@@ -65,6 +65,8 @@ class Diagnosis:
         output_error: squared error over squared signal at the outputs of the model.
         histograms: arrays for figures; `quaver.diagnosis.read_histograms` reads them from the folder.
         config: the configuration that was diagnosed; None for a quantized file.
+        part_errors: for the most sensitive ops, the error of each part of the outputs when only that op is quantized;
+            empty if the outputs are of one part.
     """
 
     ops: tuple[Op, ...]
@@ -79,6 +81,7 @@ class Diagnosis:
     output_error: float = float("nan")
     histograms: Mapping[str, Array] = field(default_factory=dict)
     config: QuantConfig | None = None
+    part_errors: ErrorsByVariant = field(default_factory=dict)
 
     @property
     def layer_statistics(self) -> dict[str, dict[str, float]]:
@@ -155,6 +158,7 @@ class Diagnosis:
             "output_error": self.output_error,
             "model_statistics": dict(self.model_statistics),
             "causes": [asdict(cause) for cause in self.causes],
+            "part_errors": {op: dict(errors) for op, errors in self.part_errors.items()},
             "rules": self.rules,
             "fallback": list(self.fallback),
             "layers": [asdict(row) for row in self.layers],
@@ -174,7 +178,9 @@ class Diagnosis:
         )
         lines = [f"{head}; {self._verdict()}", *(f"- {cause}" for cause in self.causes[:MAX_PRINTED_CAUSES])]
         more = len(self.causes) - MAX_PRINTED_CAUSES
-        return "\n".join([*lines, *([f"- ... and {more} more"] if more > 0 else [])])
+        disturbed = {op: disturbed_parts(errors) for op, errors in self.part_errors.items()}
+        parts = [f"- {op} disturbs {words}" for op, words in disturbed.items() if words]
+        return "\n".join([*lines, *([f"- ... and {more} more"] if more > 0 else []), *parts])
 
     def _verdict(self) -> str:
         slower = sum(cause.kind == "slower" for cause in self.causes)
@@ -218,6 +224,7 @@ class Measurements:
         quantized_seconds: the seconds of each op in the quantized model.
         repair_errors: the error of each op alone, with each repair that it offers and without.
         mode_errors: the error of each bad op alone, in each other mode that it offers and in its own.
+        part_errors: the error of each part of the outputs, by op.
     """
 
     recorder: Recorder
@@ -226,6 +233,7 @@ class Measurements:
     quantized_seconds: Sequence[Mapping[str, float]] = ()
     repair_errors: ErrorsByVariant = field(default_factory=dict)
     mode_errors: ErrorsByVariant = field(default_factory=dict)
+    part_errors: ErrorsByVariant = field(default_factory=dict)
 
 
 def make_diagnosis(model: DiagnosedModel, measured: Measurements) -> Diagnosis:
@@ -246,6 +254,7 @@ def make_diagnosis(model: DiagnosedModel, measured: Measurements) -> Diagnosis:
         output_error=recorder.outputs.relative,
         histograms=as_arrays(recorder.ops, weights.histograms),
         config=model.config,
+        part_errors=measured.part_errors,
     )
 
 

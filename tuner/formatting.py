@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from quaver.criterion import Criterion
 from quaver.limit import loss_phrase, loss_range, loss_text
@@ -15,6 +15,8 @@ EVEN_LATENCY = 1.03
 MAX_SECONDS = 1000 * 365.25 * 86400
 # What a table shows where there is no value.
 MISSING = "-"
+# Parts of outputs that a sentence names. Judgement: a line of a terminal.
+MAX_PARTS = 3
 
 
 def printable(text: str) -> str:
@@ -173,6 +175,19 @@ def number(value: float) -> str:
 def times(ratio: float) -> str:
     """Return a ratio in words: "12 times", "1.5 times"."""
     return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
+
+
+def disturbed_parts(errors: Mapping[str, float]) -> str:
+    """Return which parts of the outputs an op disturbs and which not, from the error of each: "scores, not boxes".
+
+    Parts with a tenth of the largest error are disturbed, those with less than a hundredth are not.
+    """
+    largest = max(errors.values(), default=0.0)
+    disturbed = [part for part, error in errors.items() if error >= 0.1 * largest]
+    spared = [part for part, error in errors.items() if error < 0.01 * largest]
+    if not spared:
+        return ""
+    return f"{first_names(disturbed, MAX_PARTS)}, not {first_names(spared, MAX_PARTS)}"
 
 
 def first_names(names: Sequence[str], limit: int = 3) -> str:

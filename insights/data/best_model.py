@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 MAX_BINS = 4096
 MAX_CHANNELS = 2**16
 MAX_TEXT = 10_000
+MAX_PARTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class OpDetails:
         low, high: the range of its output in the float model.
         limits: the smallest and the largest number that int8 can hold of its output, and one step; empty for float.
         activation, weight: the histograms; None without one.
+        parts: the error of each part of the model's outputs when only this op is quantized; empty if not measured.
     """
 
     before: tuple[str, ...] = ()
@@ -111,6 +113,7 @@ class OpDetails:
     limits: tuple[float, ...] = ()
     activation: Histogram | None = None
     weight: Histogram | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +229,13 @@ def _op(record: object, places: Mapping[str, int]) -> OpDetails:
         limits if len(limits) == 3 and all(map(math.isfinite, limits)) else (),
         _histogram(record.get("activation")),
         _histogram(record.get("weight")),
+        _parts(record.get("parts")),
     )
+
+
+def _parts(record: object) -> dict[str, float]:
+    named = {name[:MAX_TEXT]: _number(record, name) for name in record} if isinstance(record, dict) else {}
+    return dict(list(named.items())[:MAX_PARTS]) if not any(map(math.isnan, named.values())) else {}
 
 
 def _histogram(record: object) -> Histogram | None:

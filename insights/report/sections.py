@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from quaver.engine.timing.objective import axes
-from quaver.formatting import MISSING, loss, plural, score
+from quaver.formatting import MISSING, disturbed_parts, loss, plural, score
 from quaver.insights.data import graph
 from quaver.insights.data.best_model import profile_rows, uncovered
 from quaver.insights.data.op_rows import OpRow, best_scores, largest_gain, most_sensitive, op_rows
@@ -135,6 +135,12 @@ def _sensitivity(data: RunData, rows: list[OpRow], figures: bool) -> Iterator[Bl
         for row in worst[:MAX_SENSITIVE_OPS]
     ]
     yield Table(("op", "kind", "precision", "sensitivity", "reason"), _with_short_names(cells), ("sensitivity",))
+    disturbed = [
+        (name(row.op.name, 120), name(words, 300)) for row in worst if (words := disturbed_parts(row.details.parts))
+    ]
+    if disturbed:
+        yield Heading("Parts of the outputs that these ops disturb, each alone in int8")
+        yield Table(("op", "disturbs"), disturbed, ())
 
 
 def _ops(rows: list[OpRow], figures: bool) -> Iterator[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from quaver.formatting import MISSING
+from quaver.formatting import MISSING, disturbed_parts
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.summary import Fact
 from quaver.insights.data.text import duration, listed, name
@@ -57,6 +57,7 @@ def _about(row: OpRow) -> list[Component]:
         if cause.paste:
             causes.append(copyable(Fact("rule for fit", cause.paste)))
     reason = [html.P(row.reason, className="why")] if row.reason else []
+    reason += [html.P(sentence) for sentence in parts_sentences(row)]
     if not row.choice.quantized or row.causes:
         rule = Fact("rule to keep it in fp32", f"op_name_dict={{{row.op.name[:400]!r}: 'fp32'}}")
         causes.append(copyable(rule))
@@ -64,6 +65,16 @@ def _about(row: OpRow) -> list[Component]:
     inputs = [html.P(f"Inputs: {before}." + (f" Module: {name(details.module)}." if details.module else ""),
                     className="faint")] if before or details.module else []  # fmt: skip
     return [html.H3(name(row.op.name, 300)), cards(facts), *reason, *causes, *inputs]
+
+
+def parts_sentences(row: OpRow) -> list[str]:
+    """Return which parts of the model's outputs an op disturbs, with the error of each; empty if that is not known."""
+    parts = row.details.parts
+    if not parts:
+        return []
+    disturbed = disturbed_parts(parts)
+    errors = "; ".join(f"{name(part, 100)}: {error:.2g}" for part, error in parts.items())
+    return [*([f"Alone in int8 it disturbs {name(disturbed, 300)}."] if disturbed else []), f"Error by part: {errors}."]
 
 
 def _distributions(row: OpRow) -> list[Component]:

@@ -24,6 +24,7 @@ from quaver.adapters.data import count_samples
 from quaver.diagnosis import Diagnosis, Histograms, OpHistogram
 from quaver.diagnosis.histogram_file import from_arrays
 from quaver.engine.inspection.diagnose import DiagnosisOptions, everything_quantized, examine
+from quaver.engine.inspection.part_errors import most_sensitive
 from quaver.engine.observers import Observer
 from quaver.history import History
 from quaver.introspection import KernelTime, OpContext, Timing
@@ -91,7 +92,8 @@ def note_inside(run: InspectedRun, best: Trial, diagnosis: Diagnosis | None) -> 
     try:
         view = abilities.inspect_quantized(adapter, config)
         if diagnosis is None and adapter.probe_samples:
-            options = DiagnosisOptions(SAMPLES, timing=False, space=run.space)
+            sensitive = most_sensitive(history.notes, config)
+            options = DiagnosisOptions(SAMPLES, timing=False, space=run.space, sensitive=sensitive)
             diagnosis = examine(adapter, view, config, list(adapter.probe_samples), options, run.observer)
         history.note(OPS, describe(view, diagnosis))
         if diagnosis is not None:
@@ -125,6 +127,8 @@ def describe(view: ModelView, diagnosis: Diagnosis | None) -> PlainDict:
             record |= {"error": float(layer.error), "low": float(reach.low), "high": float(reach.high)}
             record |= {"sqnr": float(layer.local.get("sqnr", float("nan")))}
             record |= {"running": float(layer.cumulative.get("sqnr", float("nan")))}
+        if diagnosis is not None and name in diagnosis.part_errors:
+            record["parts"] = dict(diagnosis.part_errors[name])
         for kind, bars in (("activation", histograms.activations.get(name)), ("weight", histograms.weights.get(name))):
             if bars is not None and np.isfinite(bars.edges).all():
                 record[kind] = _histogram(bars, bins, rows, channels)

@@ -20,6 +20,7 @@ from quaver.diagnosis.quantized_only import QuantizedOnlyRecorder, QuantizedStat
 from quaver.diagnosis.statistics.integers import MAX_COUNTED_BITS, weight_row
 from quaver.engine.event_base import Stage
 from quaver.engine.events import Diagnosed, Progressed, StageStarted
+from quaver.engine.inspection.part_errors import part_errors
 from quaver.engine.inspection.what_if import mode_errors, repaired_errors
 from quaver.engine.observers import Observer
 from quaver.errors import CalibrationError, ModelError
@@ -49,6 +50,7 @@ class DiagnosisOptions:
         model_metrics: functions of the outputs of the float and of the quantized model, called for each sample.
         timing: True to time the ops.
         space: advice stays within it: what the user's rules leave; None is all that the framework offers.
+        sensitive: ops that are known to disturb the outputs, the most sensitive first.
     """
 
     samples: int | None = SAMPLES
@@ -56,6 +58,7 @@ class DiagnosisOptions:
     model_metrics: PlainMapping = field(default_factory=dict)
     timing: bool = True
     space: TuningSpace | None = None
+    sensitive: Sequence[str] = ()
 
 
 class Replayed:
@@ -118,6 +121,7 @@ def examine(
         *seconds,
         repair_errors=repaired_errors(adapter, space, config) or {},
         mode_errors=mode_errors(adapter, space, config, contexts, errors) or {},
+        part_errors=part_errors(adapter, config, options.sensitive or sorted(names, key=lambda name: -errors[name])),
     )
     return make_diagnosis(model, measurements)
 

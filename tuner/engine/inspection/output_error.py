@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 # The largest error of the float model in parts, compared with the whole: quantized ops that matter have 1e-6 and more,
 # and other roundings of float32 about 1e-12. Judgement.
 MAX_PARTIAL_ERROR = 1e-7
+# Errors on no more feeds than this are judged by the float outputs of as many feeds: those of all of them may not fit
+# into memory. Judgement: enough to tell the parts of an output apart.
+METRIC_FEEDS = 8
 
 Outputs: TypeAlias = list[NDArray[np.float64]]
 """The numeric outputs of one feed."""
@@ -38,18 +41,17 @@ class OutputErrors:
 
     def __init__(self, adapter: Adapter, last: str, feeds: Sequence[Feed]) -> None:
         self._adapter, self._last, self._feeds = adapter, last, feeds
-        self._metric: OutputMetric | None = None
+        self._metrics: dict[int, OutputMetric] = {}
         self._partial: abilities.PartialRuns | None = None
         self._is_partial_checked = False
 
-    @property
-    def metric(self) -> OutputMetric:
-        """Return the metric, for which the float model runs once on all feeds."""
-        if self._metric is None:
-            self._metric = OutputMetric(
-                self.outputs(None, len(self._feeds)), [count_samples(feed) for feed in self._feeds]
-            )
-        return self._metric
+    def metric(self, count: int) -> OutputMetric:
+        """Return the metric of errors on the first `count` feeds; the float model runs for it once."""
+        feeds = self._feeds[:METRIC_FEEDS] if count <= METRIC_FEEDS else self._feeds
+        if len(feeds) not in self._metrics:
+            sizes = [count_samples(feed) for feed in feeds]
+            self._metrics[len(feeds)] = OutputMetric(self.outputs(None, len(feeds)), sizes)
+        return self._metrics[len(feeds)]
 
     def error(self, config: QuantConfig, count: int, whole: bool = False) -> float:
         """Return the error of a configuration on the first `count` feeds.
@@ -57,11 +59,12 @@ class OutputErrors:
         If a single op is quantized, only the part of the model that it changes runs, unless `whole` is set.
         """
         results = None if whole else self._partial_outputs(config, count)
-        return self.metric.error(self.outputs(config, count) if results is None else results)
+        return self.metric(count).error(self.outputs(config, count) if results is None else results)
 
     def by_slice(self, config: QuantConfig, count: int) -> tuple[PartError, ...]:
         """Return the error of each part of the outputs on the first `count` feeds."""
-        return self.metric.by_slice(self.outputs(config, count))
+        results = self._partial_outputs(config, count)
+        return self.metric(count).by_slice(self.outputs(config, count) if results is None else results)
 
     def _partial_outputs(self, config: QuantConfig, count: int) -> list[list[Array]] | None:
         """Return the outputs of a configuration with one quantized op, from a run of the part that it changes."""
@@ -80,12 +83,12 @@ class OutputErrors:
     def _checked_partial_runs(self, config: QuantConfig) -> abilities.PartialRuns | None:
         """Return what runs parts of models, if the parts of the float model give the outputs of the whole."""
         partial = abilities.partial_runs(self._adapter, self._feeds)
-        if partial is None or not self.metric.parts:
+        if partial is None or not self.metric(1).parts:
             return None
         results = partial.outputs(config.fallback(*config.quantized_ops), 1)
         if results is None or not all(map(numeric_outputs, results)):
             return None
-        error = self.metric.error([numeric_outputs(result) for result in results])
+        error = self.metric(1).error([numeric_outputs(result) for result in results])
         if error > MAX_PARTIAL_ERROR:
             log.info("models with one quantized op run as a whole: the float model in parts differs by %.2g", error)
             return None

@@ -65,6 +65,11 @@ class OutputPart:
         shown = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:4]]
         return ", ".join(shown) + (", ..." if len(runs) > 4 else "")
 
+    @property
+    def title(self) -> str:
+        """The part and its kind, for readers."""
+        return str(self) if self.kind == "values" else f"{self} ({self.kind})"
+
     def __str__(self) -> str:
         if self.axis is None:
             return f"output {self.output}"

@@ -110,7 +110,17 @@ def test_models_whose_parts_differ_from_the_whole_are_not_cut(monkeypatch: pytes
     with opened(NETWORKS["residual"]) as adapter:
         config = next(single_ops(adapter))
         errors = OutputErrors(adapter, space(adapter).ops[-1].name, data(adapter))
-        whole = errors.metric.error(errors.outputs(config, 2))
+        whole = errors.metric(2).error(errors.outputs(config, 2))
         monkeypatch.setattr(partial_runs.PartialRuns, "outputs", wrong)
         assert [errors.error(config, 2) for _ in range(2)] == [whole, whole]
     assert len(ran) == 1
+
+
+def test_errors_on_few_feeds_need_the_float_outputs_of_few() -> None:
+    with opened(NETWORKS["residual"]) as adapter:
+        config = space(adapter).default_config()
+        feeds = [{name: array[:1] for name, array in feed.items()} for feed in data(adapter, count=20)]
+        many, few = (OutputErrors(adapter, "", feeds[:count]) for count in (20, 8))
+        assert many.error(config, 6) == few.error(config, 6)
+        assert list(many._metrics) == [8]
+        assert many.error(config, 20) > 0 and list(many._metrics) == [8, 20]
