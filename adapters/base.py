@@ -158,6 +158,7 @@ class Adapter(ABC):
         if comparison is not None:
             calibration["comparison"] = comparison.to_dict()
         self._on_probe_samples()
+        calibration |= self._more_to_record()
         self.restore(calibration)
         return calibration
 
@@ -244,6 +245,10 @@ class Adapter(ABC):
         self._rest = RemainingData()
         stream = feeds(data, self._inputs, limit, self._rest)
         return keep_first_samples(split_samples(stream, self._inputs, takes_single_samples), self._probe_samples)
+
+    def _more_to_record(self) -> PlainDict:
+        """Return what else belongs to the result of a calibration, as builtins."""
+        return {}
 
     def _on_probe_samples(self) -> None:  # noqa: B027 - most adapters have nothing to do
         """Prepare what needs probe samples; called when they are available."""

@@ -30,6 +30,7 @@ from quaver.strategies.steps.repairs import best_repairs, carry_over
 from quaver.strategies.steps.search import Search, evaluate_batch, prune, shortest_prefix
 from quaver.strategies.steps.target_budget import recalibrated, within_budget
 from quaver.strategies.steps.tuning import TUNING
+from quaver.strategies.steps.weight_assignment import WeightLine, assign_weights
 from quaver.strategies.steps.weight_bits import Narrowing, smallest_success
 from quaver.target_budget import TargetBudget
 from quaver.time_model import TimeModel
@@ -76,7 +77,8 @@ class Auto(Strategy):
     other modes and fallbacks as far as the budget allows. Those within the budget when measured are tried in the order
     of their output error. Up to eight evaluations, none for a model that is known to exceed the budget.
 
-    An all-fp32 model is never proposed.
+    For a language model the weights alone are searched: see `steps/weight_assignment.py`. An all-fp32 model is never
+    proposed.
 
     Args:
         mixtures: False leaves out the choice of mixed-precision configs in stage 1, to see what it brings.
@@ -91,9 +93,10 @@ class Auto(Strategy):
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """Propose configurations as described in the class."""
+        if (table := probe.weight_table()) is not None:
+            return (yield from assign_weights(WeightLine(table, space, probe), self.allowed, self.target_budget))
         if self.target_budget is not None:
-            yield from self._within_budget(self.target_budget, space, probe)
-            return
+            return (yield from self._within_budget(self.target_budget, space, probe))
         problem = _Problem(space, probe, self.traits.rewards_speed and probe.has_samples)
         initial = self._choose_initial(problem)
         if self.traits.rewards_small_files and weight_bits.on_offer(space):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from quaver.ops import QuantConfig
 from quaver.time_model import TimeModel
 from quaver.types import Array
+from quaver.weight_table import WeightTable
 
 
 class OpTime(NamedTuple):
@@ -93,6 +94,14 @@ class Probe(ABC):
     @abstractmethod
     def inspect(self, config: QuantConfig, ops: Sequence[str]) -> Mapping[str, Observed]:
         """Return the output tensors of chosen ops, for strategies that judge them themselves. They are not stored."""
+
+    def weight_table(self) -> WeightTable | None:
+        """Return the bytes and the divergence of each choice for the weights of a language model; None for others."""
+        return None
+
+    def divergence(self, config: QuantConfig) -> float:
+        """Return the divergence of a configuration of a language model, in nats a token; see `quaver.weight_table`."""
+        return self.output_error(config)
 
     def ranking(self) -> list[str]:
         """Return the ops, the most sensitive first. Ties keep graph order."""

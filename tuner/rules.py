@@ -338,7 +338,11 @@ def _with_repairs(op: Op, repairs: Collection[str]) -> Op:
     offered = {name_of(repair) for repair in op.repairs}
     applied = tuple(sorted((repair for repair in repairs if name_of(repair) in offered), key=order))
     static = MODES[0]
-    choices = (replace(choice, repairs=applied) if choice.mode == static else choice for choice in op.choices)
+    choices = (
+        replace(choice, repairs=applied) if choice.mode == static else choice
+        for choice in op.choices
+        if choice.mode == static or set(choice.repairs) <= set(repairs)
+    )
     return replace(op, choices=tuple(choices), repairs=())
 
 

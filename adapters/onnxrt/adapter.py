@@ -29,10 +29,12 @@ from quaver.adapters.onnxrt.inspect.config_view import ConfigView
 from quaver.adapters.onnxrt.inspect.file_view import FileView, StandaloneFile
 from quaver.adapters.onnxrt.inspect.local_runs import OutputRecorder, local_errors, record_outputs
 from quaver.adapters.onnxrt.inspect.partial_runs import PartialRuns
+from quaver.adapters.onnxrt.inspect.weight_study import WeightStudy
 from quaver.adapters.onnxrt.load.graph import Graph
 from quaver.adapters.onnxrt.load.model_file import LoadedModel, check_readable, load_model
 from quaver.adapters.onnxrt.load.module_names import MODULE_NAMES
-from quaver.adapters.onnxrt.ops.decoder import tied_weights
+from quaver.adapters.onnxrt.ops.blocks import is_rounded, without_rounding
+from quaver.adapters.onnxrt.ops.decoder import is_decoder, tied_weights
 from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.adapters.onnxrt.ops.units import find_units
 from quaver.adapters.onnxrt.ops.unquantizable import (
@@ -49,6 +51,9 @@ from quaver.adapters.onnxrt.profile.op_profile import attribute_seconds
 from quaver.adapters.onnxrt.profile.workload import multiply_adds
 from quaver.adapters.onnxrt.run.calibrator import Calibrator
 from quaver.adapters.onnxrt.run.model import OnnxModel, QOperatorModel, SavedModel, UnmodifiedModel
+from quaver.adapters.onnxrt.run.moments import KEY, SecondMoments
+from quaver.adapters.onnxrt.run.moments import from_records as from_records_of_samples
+from quaver.adapters.onnxrt.run.moments import to_records as to_records_of_samples
 from quaver.adapters.onnxrt.runtime import ONNX_RUNTIME, Runtime
 from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.adapters.repairs.base import offered_repairs
@@ -58,6 +63,7 @@ from quaver.ops import Op, Precision, QuantConfig
 from quaver.processors import Portability, this_processor
 from quaver.types import CalibrationData, Feed, ModelLike, PlainDict
 from quaver.unquantizable import Unquantizable, with_shares
+from quaver.weight_table import WeightTable
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +101,9 @@ class OnnxAdapter(Adapter):
         mark = _unused_separator(graph)
         self._store = WeightStore(graph.constants, options.folder, mark, options.shared)
         self._builder = Builder(graph, self._units, self._store, mark, options.portable, self.runtime.rules)
+        self._is_decoder = options.ops_version > 3 and is_decoder(graph)
+        self._moments: SecondMoments | None = None
+        self._study: WeightStudy | None = None
         self._repairs = {unit.op.name: self._offered_repairs(unit) for unit in self._units}
         if not self._units:
             self.close()
@@ -203,8 +212,50 @@ class OnnxAdapter(Adapter):
         self._masked_tensors = tensors_with_mask_values(calibration)
         statistics = from_records(calibration.get("statistics", ()))
         self._builder.calibrate(stored_ranges(calibration), statistics)
+        self._set_samples(from_records_of_samples(calibration.get(KEY, ())))
         if not statistics:  # an earlier version calibrated, or no statistics were wanted
             self._repairs = dict.fromkeys(self._repairs, ())
+
+    def _more_to_record(self) -> PlainDict:
+        """Return the samples by which weights are rounded: a trial is rebuilt from the history alone."""
+        return {KEY: to_records_of_samples(self._probe_samples)} if self._rounded_units else {}
+
+    @property
+    def _rounded_units(self) -> list[Unit]:
+        offered = ((unit, (*unit.op.choices, *unit.op.smaller)) for unit in self._units)
+        return [unit for unit, choices in offered if any(map(is_rounded, choices))]
+
+    def _set_samples(self, feeds: Sequence[Feed]) -> None:
+        """Round weights by these samples from here on; without any, no op offers rounding."""
+        units = [unit for unit in self._rounded_units if not unit.is_embedding]
+        tensors = [unit.activations[0] for unit in units]
+        self._moments = SecondMoments(self._builder, tensors, feeds, self._options.threads) if feeds else None
+        self._builder.moments, self._study = self._moments, None
+        if self._moments is None:
+            self._units = [replace(unit, op=without_rounding(unit.op)) for unit in self._units]
+
+    def _weight_study(self) -> WeightStudy:
+        if self._study is None:
+            assert self._moments is not None
+            threads = self._options.threads
+            self._study = WeightStudy(self._builder, self._units, self._moments, self._probe_samples, threads)
+        return self._study
+
+    def weight_groups(self) -> Sequence[Sequence[str]]:
+        return self._weight_study().groups if self._is_decoder and self._moments is not None else ()
+
+    def group_divergence(self, ops: Sequence[str]) -> float:
+        return self._weight_study().divergence(ops)
+
+    def weight_table(self, divergences: Sequence[float]) -> WeightTable:
+        return self._weight_study().table(divergences)
+
+    def divergence(self, config: QuantConfig) -> float:
+        model = self.assemble(config)
+        try:
+            return self._weight_study().divergence_of(model.session)
+        finally:
+            model.close()
 
     def assemble(self, config: QuantConfig | None) -> OnnxModel:
         serialized = self._builder.assemble(config)

@@ -126,6 +126,24 @@ class AutoTuning:
     # With several workers each further point has this part of the error of the one before. Judgement.
     narrow_error_step: float = 0.5
 
+    # --- Weights of language models -------------------------------------------------------------------------------
+    # The divergence of a trial, as a part of that which should be just enough. Judgement: text varies by more.
+    aim_of_divergence: float = 0.95
+    # The largest divergence of a first trial, for criteria that allow much. Judgement: a loss of 10 % of perplexity.
+    max_first_divergence: float = 0.1
+    # A trial says that the next one may have up to this many times its divergence, or as small a part. Judgement.
+    max_step: float = 4.0
+    # After a success, a trial is worth making for this many times its divergence at least. Judgement: 1 % of the bytes.
+    least_step: float = 1.05
+    # A built model is near the divergence that is wanted within this part. Judgement: text differs more.
+    near_divergence: float = 0.93
+    # Models that are built to come near a divergence. Judgement: each costs a session.
+    max_built_for_trial: int = 4
+    # Corrections of the bytes of a budget. Each takes what the last one was over, so two are usual.
+    max_size_corrections: int = 8
+    # Trials of one search for the smallest model.
+    max_weight_trials: int = 5
+
     # --- Target budgets (benchmarks/budgets.py) -------------------------------------------------------------------
     # Configurations of the least predicted error whose latency is measured, all interleaved.
     max_budget_candidates: int = 10

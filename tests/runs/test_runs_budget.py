@@ -107,7 +107,7 @@ def test_with_workers_every_trial_is_measured_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"objective": "accuracy"}, "within a budget: give `max_latency` or `max_size`"),
+        ({"objective": "accuracy"}, "within a budget: give `max_latency`, `max_size` or `max_bits`"),
         (
             {"max_latency": 0.6},
             "`max_latency` is a target budget for objective=\"accuracy\", but the objective is 'latency'",

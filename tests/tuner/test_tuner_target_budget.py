@@ -91,5 +91,30 @@ def test_recorded_settings_make_the_same_judge() -> None:
 def test_a_budget_is_a_fraction_of_fp32(value: Any) -> None:
     with pytest.raises(SettingsError, match="`max_latency` must be a fraction of the fp32 model's"):
         TargetBudget(value)
-    with pytest.raises(SettingsError, match="`max_size` must be"):
-        TargetBudget(size=value)
+    if value != "0.5":
+        with pytest.raises(SettingsError, match="`max_size` must be"):
+            TargetBudget(size=value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("130MB", 130e6),
+        ("1.5 GiB", 1.5 * 2**30),
+        (2048, 2048.0),
+        ("40%", 0.4),
+        ("0.5", 0.5),
+        (0.25, 0.25),
+        ("4096", 4096.0),
+    ],
+)
+def test_a_size_is_a_fraction_or_bytes(text: Any, expected: float) -> None:
+    assert TargetBudget(size=text).size == pytest.approx(expected)
+
+
+def test_bytes_and_bits_become_a_fraction_of_fp32() -> None:
+    budget = TargetBudget(size="50MB", bits=8.0)
+    assert budget.size_limit(400_000_000) == 0.125 and budget.size_limit(100_000_000) == 0.25
+    assert budget.relative_to(400_000_000) == TargetBudget(size=0.125)
+    assert budget.is_kept(trial(1, 0.8, size=50_000_000), 400_000_000)
+    assert not budget.is_kept(trial(1, 0.8, size=50_000_001), 400_000_000)

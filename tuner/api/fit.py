@@ -81,7 +81,10 @@ def fit(
             score for each sample. By default the measured score alone decides.
         allow_any_loss: Allow a `relative` of 0.5 or more, which is refused otherwise. A loss of 1 % is 0.01.
         max_latency: With objective="accuracy": maximum latency as a fraction of the fp32 latency.
-        max_size: With objective="accuracy": maximum file size as a fraction of the fp32 file.
+        max_size: With objective="accuracy": maximum file size, as a fraction of the fp32 file or in bytes, such as
+            "130MB".
+        max_bits: With objective="accuracy": maximum mean bits of a weight, all in the file counted; the fp32 model has
+            32.
         early_stop: Stop an evaluation as soon as its scores rule the trial out. This needs an eval_func that yields
             scores batch by batch.
         early_stop_delta: Maximum probability of wrongly stopping a trial that would pass.
@@ -89,8 +92,8 @@ def fit(
         strategy: The search strategy: a name (see `quaver strategies`), a Strategy class or an instance.
         strategy_options: Keyword arguments for the constructor of the strategy.
         objective: What to minimize among trials that meet the criterion: "latency", "size", "int8_ops" or a function of
-            the model. "accuracy" looks for the most accurate model within a target budget (`max_latency`, `max_size`)
-            instead of a criterion.
+            the model. "accuracy" looks for the most accurate model within a target budget (`max_latency`, `max_size`,
+            `max_bits`) instead of a criterion.
         timeout: Seconds to keep improving; 0 stops at the first success. With a target budget, success is a trial
             within it that loses no accuracy; if there is none, the strategy runs to its end.
         max_trials: Maximum number of evaluated trials, those of a resumed run included.

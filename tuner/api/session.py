@@ -117,14 +117,6 @@ class TuningRun:
         self._pool = stack.enter_context(open_pool(executor_spec(config, executor)))
         self._request = request = with_width(request, self._pool)
         self.config = config = request.config
-        strategy = prepared(
-            strategy,
-            seed=config.seed,
-            objective=objective.name,
-            allowed=config.criterion.allowed,
-            width=config.width or 1,
-            target_budget=config.criterion.target_budget,
-        )
         self._announce(stack)
         adapter = load_model(request, stack)
         cost_model = check_rules(request, adapter, objective)
@@ -134,6 +126,15 @@ class TuningRun:
         write_settings(self.workspace, config)
         self._run = Run(run_setup(request, adapter, search))
         stack.callback(self._run.close)
+        budget = config.criterion.target_budget
+        strategy = prepared(
+            strategy,
+            seed=config.seed,
+            objective=objective.name,
+            allowed=config.criterion.allowed,
+            width=config.width or 1,
+            target_budget=None if budget is None else budget.relative_to(adapter.assemble(None).size),
+        )
         strategy = plan_strategy(request, search, strategy)
         self._probe = build_probe(request, search, self._run, self._measuring_worker)
         stack.callback(self._probe.close)

@@ -252,6 +252,7 @@ READERS: dict[str, PlainDict] = {
     "mapping": {"metavar": "KEY=VALUE", "action": "append"},
     "option": {"metavar": "KEY=VALUE", "action": "append"},
     "rule": {"metavar": "NAME=RULE", "action": "append"},
+    "size": {"metavar": "SIZE"},
     "fraction": {"type": _fraction, "metavar": "FRACTION"},
     "fraction per name": {"type": _per_name(_fraction), "action": "append"},
     "number per name": {"type": _per_name(float), "action": "append"},

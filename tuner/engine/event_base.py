@@ -24,6 +24,7 @@ class Stage(enum.StrEnum):
     TIMING = "timing each op"
     FINALISTS = "measuring the best trials again, in turns"
     CONFIRMING = "scoring the winner on other data"
+    WEIGHTS = "measuring what each weight does to the next token"
     DIAGNOSING = "looking into the quantized model"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quaver.adapters import Adapter, abilities
+from quaver.adapters.weight_study import SupportsWeightStudy
 from quaver.engine.inspection.output_error import OutputErrors
 from quaver.engine.timing import latency
 from quaver.engine.timing.time_model import measure_time_model, to_dict
@@ -25,6 +26,7 @@ MAX_NAMES = 3
 
 OUTPUT_ERROR, LOCAL_ERRORS, OP_SECONDS = "output error", "local errors", "op times"
 TIME_MODEL, SPEED, OUTPUTS = "time model", "speed", "outputs of ops"
+DIVERGENCE = "divergence"
 
 # The end of the names of notes with errors at the outputs. It changes with their definition: those of older versions,
 # whose notes have no such end, must not be compared with new ones.
@@ -131,6 +133,11 @@ def _outputs(bench: Bench, measurement: Measurement) -> dict[str, tuple[list[Any
     return outputs
 
 
+def _divergence(bench: Bench, measurement: Measurement) -> float:
+    (config,) = measurement.configs
+    return abilities.require(bench.adapter, SupportsWeightStudy).divergence(config)
+
+
 _KINDS: dict[str, Callable[[Bench, Measurement], Any]] = {
     OUTPUT_ERROR: _output_error,
     LOCAL_ERRORS: _local_errors,
@@ -138,4 +145,5 @@ _KINDS: dict[str, Callable[[Bench, Measurement], Any]] = {
     TIME_MODEL: _time_model,
     SPEED: _speed,
     OUTPUTS: _outputs,
+    DIVERGENCE: _divergence,
 }

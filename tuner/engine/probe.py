@@ -29,10 +29,11 @@ from quaver.engine.observers import Observer
 from quaver.engine.timing.cache import TimingCache, is_valid_time
 from quaver.engine.timing.cost_model import CostModel
 from quaver.engine.timing.time_model import from_dict, to_dict
+from quaver.engine.weight_probe import WeightProbe
 from quaver.errors import CalibrationError
 from quaver.history import History
 from quaver.ops import QuantConfig
-from quaver.probe import Observed, OpTime, Probe
+from quaver.probe import Observed, OpTime
 from quaver.space import TuningSpace
 from quaver.time_model import TimeModel
 from quaver.types import Feed, PlainMapping
@@ -61,7 +62,7 @@ class ProbeOptions:
     effort: str = "normal"
 
 
-class AdapterProbe(Probe):
+class AdapterProbe(WeightProbe):
     """Measures with an adapter. Results are recorded in the history, so that a resumed run sees the same figures."""
 
     def __init__(

@@ -9,7 +9,16 @@ from quaver.trial import Trial
 from quaver.types import PlainDict, PlainMapping
 
 # The settings that make up a criterion or a target budget. Slices are left out: they name every sample.
-_CRITERION = ("relative", "absolute", "higher_is_better", "slice_limit", "confidence", "max_latency", "max_size")
+_CRITERION = (
+    "relative",
+    "absolute",
+    "higher_is_better",
+    "slice_limit",
+    "confidence",
+    "max_latency",
+    "max_size",
+    "max_bits",
+)
 
 
 def add_provenance(model: Model, history: History | Snapshot, trial: Trial) -> None:

@@ -2,6 +2,7 @@
 
 from quaver.metrics.agreement import agreement, disagreements
 from quaver.metrics.classification import auc, f1, top1, top_k
+from quaver.metrics.language import kl_divergence, perplexity, same_top_token
 from quaver.metrics.metric import Metric
 from quaver.metrics.named import METRICS, make_metric
 from quaver.metrics.recognition import cer, ctc_exact
@@ -9,6 +10,6 @@ from quaver.metrics.retrieval import recall_at_k
 from quaver.metrics.segmentation import miou
 
 __all__ = [
-    "METRICS", "Metric", "agreement", "auc", "cer", "ctc_exact", "disagreements", "f1", "make_metric", "miou",
-    "recall_at_k", "top1", "top_k",
+    "METRICS", "Metric", "agreement", "auc", "cer", "ctc_exact", "disagreements", "f1", "kl_divergence", "make_metric",
+    "miou", "perplexity", "recall_at_k", "same_top_token", "top1", "top_k",
 ]  # fmt: skip

@@ -68,12 +68,17 @@ class Data:
 
     def run(self, model: Model) -> Iterator[Batch]:
         """Run the model over all samples, batch by batch."""
+        for _, batch in self.run_with_feeds(model):
+            yield batch
+
+    def run_with_feeds(self, model: Model) -> Iterator[tuple[Feed, Batch]]:
+        """Run the model over all samples, batch by batch, and yield what it read, too."""
         first = 0
         for feed, labels in self._feeds(model.inputs):
             for part in split(feed, fixed_batch(model.inputs) or count_samples(feed)):
                 count = count_samples(part)
                 outputs = _run(model, part, count)
-                yield Batch(outputs, self._of(labels, first, count), first, count)
+                yield part, Batch(outputs, self._of(labels, first, count), first, count)
                 first += count
                 labels = None if labels is None else labels[count:]
         if self._labels is not None and first != len(self._labels):

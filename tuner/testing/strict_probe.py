@@ -12,6 +12,7 @@ from quaver.space import TuningSpace
 from quaver.strategies import Proposals, Strategy
 from quaver.time_model import TimeModel
 from quaver.trial import Trial
+from quaver.weight_table import WeightTable
 
 
 class ContractViolation(Exception):
@@ -73,6 +74,12 @@ class StrictProbe(Probe):
 
     def sensitivity(self, config: QuantConfig | None = None) -> Mapping[str, float]:
         return self.__probe.sensitivity(config)
+
+    def weight_table(self) -> WeightTable | None:
+        return self.__probe.weight_table()
+
+    def divergence(self, config: QuantConfig) -> float:
+        return self.__probe.divergence(config)
 
     def mse(self) -> Mapping[str, float]:
         return self.__probe.mse()

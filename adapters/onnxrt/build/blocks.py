@@ -5,74 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.lstm import DOMAIN
+from quaver.adapters.onnxrt.build.rounding import Blocks, Bytes, quantize_blocks, round_blocks
 from quaver.adapters.onnxrt.build.weight_store import Entry
 from quaver.adapters.onnxrt.load.graph import integer
-from quaver.adapters.onnxrt.ops.blocks import BLOCK, INT4_PER_BLOCK
+from quaver.adapters.onnxrt.ops.blocks import INT4_PER_BLOCK, ROUNDING, is_rounded
 from quaver.adapters.onnxrt.ops.unit import Unit
+from quaver.errors import BuildError
 from quaver.ops import OpConfig
 from quaver.types import Array
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
 
-Bytes = NDArray[np.uint8]
 # The bits of two numbers in a byte.
 FOUR = 4
 # The accuracy level of MatMulNBits: it rounds activations to int8 block by block. A token then takes 0.3 of fp32's time
 # in 4 or 8 bits, and without it 1.0 in 4 bits and 20 to 30 in 8 bits (ONNX Runtime 1.31, a matrix of 576 x 4000).
 ACCURACY_LEVEL = 4
-
-
-class Blocks(NamedTuple):
-    """A matrix in blocks, not packed yet.
-
-    Attributes:
-        steps: [rows, blocks, size], from 0 to the largest number of these bits; the last block is padded with zeros.
-        scale: [rows, blocks].
-        zero: the step that stands for zero, [rows, blocks].
-    """
-
-    steps: Bytes
-    scale: Float
-    zero: Bytes
-
-    def dequantized(self, width: int) -> Float:
-        """Return the matrix as float32, with rows of this width."""
-        real = (self.steps.astype(np.float32) - self.zero[..., None]) * self.scale[..., None]
-        return real.reshape(len(real), -1)[:, :width]
-
-
-def quantize_blocks(rows: Float, bits: int = FOUR, size: int = BLOCK) -> Blocks:
-    """Round a matrix over the whole range of each block. Zero is exact, because it may mean padding."""
-    blocks = in_blocks(rows, size)
-    scale, zero = whole_ranges(blocks, bits)
-    blocks /= scale[..., None]
-    np.rint(blocks, out=blocks)
-    blocks += zero[..., None]
-    np.clip(blocks, 0, 2**bits - 1, out=blocks)
-    return Blocks(blocks.astype(np.uint8), scale, zero)
-
-
-def in_blocks(rows: Float, size: int) -> Float:
-    """Return a copy of a matrix as [rows, blocks, size], padded with zeros."""
-    height, width = rows.shape
-    padded = np.zeros((height, -(-width // size) * size), np.float32)
-    padded[:, :width] = rows
-    return padded.reshape(height, -1, size)
-
-
-def whole_ranges(blocks: Float, bits: int) -> tuple[Float, Bytes]:
-    """Return the scale and the zero point of each block that cover its whole range."""
-    levels = 2**bits - 1
-    low, high = np.minimum(blocks.min(-1), 0), np.maximum(blocks.max(-1), 0)
-    scale = (high / np.float32(levels) - low / np.float32(levels)).astype(np.float32)
-    scale = np.where(scale < np.finfo(np.float32).tiny, np.float32(1), scale)
-    return scale, np.clip(np.rint(-low / scale), 0, levels).astype(np.uint8)
 
 
 def packed(steps: Bytes) -> Bytes:
@@ -104,14 +57,30 @@ def in_rows(builder: Builder, unit: Unit) -> Float:
 
 def dequantized(builder: Builder, unit: Unit, choice: OpConfig) -> Float:
     """Return the weight of a unit rounded as in a choice, in the shape that it has in the model."""
-    values = in_rows(builder, unit)
-    real = quantized(values, choice).dequantized(values.shape[1])
+    real = quantized(builder, unit, choice).dequantized(in_rows(builder, unit).shape[1])
     return real.T if is_transposed(builder, unit) else real
 
 
-def quantized(rows: Float, choice: OpConfig) -> Blocks:
-    """Return a matrix in the blocks of a choice."""
-    return quantize_blocks(rows, choice.precision.bits, choice.block_size)
+def quantized(builder: Builder, unit: Unit, choice: OpConfig) -> Blocks:
+    """Return the weight of a unit in the blocks of a choice."""
+    rows, bits, size = in_rows(builder, unit), choice.precision.bits, choice.block_size
+    if not is_rounded(choice):
+        return quantize_blocks(rows, bits, size)
+    reads = multiplied_with(builder, unit)
+    if builder.moments is None or reads is None:
+        raise BuildError(
+            f"{ROUNDING!r} of op {unit.op.name!r} needs calibration samples, and there are none: calibrate the model"
+        )
+    return round_blocks(rows, builder.moments.factor(reads), bits, size)
+
+
+def multiplied_with(builder: Builder, unit: Unit) -> str | None:
+    """Return the tensor that the weight of a unit is multiplied with; for a table that of the head it is tied to."""
+    if not unit.is_embedding:
+        return unit.activations[0]
+    tied = builder.graph.tied
+    heads = [other for other in builder.units if tied.get(other.weight or "") == unit.weight]
+    return heads[0].activations[0] if heads else None
 
 
 class Constants(NamedTuple):
@@ -143,7 +112,7 @@ def constants(builder: Builder, anchor: int, choice: OpConfig) -> Constants:
     unit = builder.unit_of[anchor]
     assert unit.weight is not None
     values = in_rows(builder, unit)
-    blocks = quantized(values, choice)
+    blocks = quantized(builder, unit, choice)
     is_packed = choice.precision.bits == FOUR
     pack = packed if is_packed else np.asarray
     arrays: dict[str, Array] = {"q": pack(blocks.steps), "scale": blocks.scale, "zero": pack(blocks.zero)}
@@ -154,7 +123,11 @@ def constants(builder: Builder, anchor: int, choice: OpConfig) -> Constants:
         arrays["q"] = arrays["q"].reshape(len(values), -1)
     else:
         arrays |= {part: arrays[part].reshape(-1) for part in ("scale", "zero")}
-    label = "four bits" if choice == INT4_PER_BLOCK else f"{choice.precision.bits} bits by {choice.block_size}"
+    label = (
+        "four bits"
+        if choice == INT4_PER_BLOCK
+        else " ".join((str(choice.precision.bits), "bits by", str(choice.block_size), *choice.repairs))
+    )
     names = {part: builder.label(table, f"{label} {part}") for part in arrays}
     entries = tuple((names[part], builder.store.add_once(names[part], array)) for part, array in arrays.items())
     height, width = values.shape

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 from onnx import NodeProto
@@ -42,6 +43,13 @@ Ranges = Mapping[str, Mapping[str, Range]]
 MIN_POOLED_RANGE = 0.01
 
 
+class InputFactors(Protocol):
+    """Gives the triangle of `build.rounding.factor` for a tensor that products read."""
+
+    def factor(self, tensor: str, /) -> Float:
+        """Return the triangle."""
+
+
 class Builder:
     """Builds the models of configurations of one float graph.
 
@@ -63,6 +71,7 @@ class Builder:
         hard_sigmoids: by output, slope and shift of each HardSigmoid.
         embedding_tables: by output of a lookup, the name of its table.
         rescaler: which inputs can be rescaled, and by what.
+        moments: the second moments of what products read; None without samples.
     """
 
     def __init__(
@@ -90,6 +99,7 @@ class Builder:
             unit.output: unit.weight for unit in units if unit.is_embedding and unit.weight is not None
         }
         self.rescaler = Rescaler(graph, units, store, mark, self.root_of)
+        self.moments: InputFactors | None = None
         self.calibrate({})
         self.blocks = functools.cache(functools.partial(blocks.constants, self))
         self._raw = [node.SerializeToString(deterministic=True) for node in graph.nodes]

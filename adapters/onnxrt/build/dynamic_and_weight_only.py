@@ -60,7 +60,7 @@ def float_io_op(
         target: the float tensor to write.
         mark: the end of all other names it makes.
     """
-    if choice.repairs:
+    if choice.repairs and not choice.block_size:
         raise BuildError(
             f"repair {choice.repairs[0]!r} of op {unit.op.name!r} needs calibrated activations, and it is {choice.mode}"
         )

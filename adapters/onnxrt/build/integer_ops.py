@@ -135,7 +135,7 @@ def embedding_parts(builder: Builder, unit: Unit, choice: OpConfig, target: str,
 
     No kernel dequantizes rows by scales of their own. The scales are therefore looked up as well, and multiplied.
     """
-    if choice.repairs:
+    if choice.repairs and not choice.block_size:
         raise BuildError(
             f"repair {choice.repairs[0]!r} cannot be applied to op {unit.op.name!r}, which is a {unit.op.kind}"
         )

@@ -150,6 +150,8 @@ class Plan:
         """
         rescaler = self.builder.rescaler
         for unit, choice in static:
+            if choice.block_size:
+                continue
             repair_name = rescaler.rescaling_repair(unit, choice.repairs)
             if repair_name is not None:
                 self.rescaled_inputs[unit.anchor] = repair_name

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +24,8 @@ BLOCK = BLOCK_SIZES[PER_BLOCK]
 ELEMENTS = 2**12
 
 INT4_PER_BLOCK = OpConfig(INT4, granularity=PER_BLOCK, mode="weight_only")
+# The repair that rounds a weight in blocks by the second moments of what it is multiplied with.
+ROUNDING = "rounding"
 # The default size comes first: it is the choice of a strategy that only looks for fewer bits.
 _INT4_BLOCKS = tuple(OpConfig(INT4, granularity=granularity, mode="weight_only") for granularity in BLOCK_SIZES)
 _INT8_BLOCKS = tuple(
@@ -52,6 +55,22 @@ def offer_int4(graph: Graph, op: Op, node: NodeProto, weight: str) -> Op:
     if weight in graph.captured or len(graph.consumers.get(weight, ())) > 1:
         return op
     return replace(op, smaller=tuple(block_choices(graph, node, weight, INT4)))
+
+
+def with_rounding(choices: Iterable[OpConfig]) -> list[OpConfig]:
+    """Return four-bit choices with rounding by second moments. In 8 bits it brings nothing."""
+    return [replace(choice, repairs=(ROUNDING,)) for choice in choices if choice.precision == INT4]
+
+
+def without_rounding(op: Op) -> Op:
+    """Return an op without the choices that round by second moments."""
+    choices, smaller = ([item for item in some if not is_rounded(item)] for some in (op.choices, op.smaller))
+    return replace(op, choices=tuple(choices), smaller=tuple(smaller))
+
+
+def is_rounded(choice: OpConfig) -> bool:
+    """Return True if a choice rounds by second moments."""
+    return ROUNDING in choice.repairs
 
 
 def block_choices(graph: Graph, node: NodeProto, weight: str, precision: Precision) -> list[OpConfig]:

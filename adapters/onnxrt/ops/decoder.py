@@ -12,7 +12,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.load.graph import Graph, integer
-from quaver.adapters.onnxrt.ops.blocks import block_choices
+from quaver.adapters.onnxrt.ops.blocks import block_choices, with_rounding
 from quaver.adapters.onnxrt.ops.unit import Unit
 from quaver.ops import FLOAT, INT4, INT8, OpConfig
 from quaver.types import Array
@@ -49,15 +49,20 @@ def tied_weights(graph: Graph) -> dict[str, str]:
     return tied
 
 
+def head_outputs(graph: Graph) -> list[str]:
+    """Return the outputs of a model with a score for each row of its embedding table."""
+    sizes = {graph.constants[node.input[0]].shape[0] for node in graph.nodes if _is_lookup(graph, node)}
+    return [value.name for value in graph.outputs if _head_width(graph, value.name) in sizes]
+
+
 def is_decoder(graph: Graph) -> bool:
     """Return True for a model that reads token numbers and writes a score for each token of its vocabulary, causally.
 
     Encoders with such a head (masked language models) have no causal mask, and are not decoders.
     """
-    sizes = {graph.constants[node.input[0]].shape[0] for node in graph.nodes if _is_lookup(graph, node)}
     has_past = any(value.name.startswith("past") for value in graph.inputs)
     is_causal = has_past or any(node.op_type in _CAUSAL for node in graph.nodes)
-    return is_causal and any(_head_width(graph, value.name) in sizes for value in graph.outputs)
+    return is_causal and bool(head_outputs(graph))
 
 
 def decoder_units(graph: Graph, units: list[Unit]) -> list[Unit]:
@@ -75,7 +80,9 @@ def decoder_units(graph: Graph, units: list[Unit]) -> list[Unit]:
         four = block_choices(graph, node, unit.weight, INT4)
         uncalibrated = [choice for choice in unit.op.choices if choice.mode == "weight_only" and unit.is_embedding]
         dynamic = [] if unit.is_embedding or _DYNAMIC not in unit.op.choices else [_DYNAMIC]
-        quantized = dict.fromkeys([*(eight or uncalibrated), *dynamic, *four])
+        is_product = not unit.is_embedding or unit.weight in graph.tied.values()
+        rounded = with_rounding(four) if is_product else []
+        quantized = dict.fromkeys([*(eight or uncalibrated), *dynamic, *four, *rounded])
         if quantized:
             offered.append(replace(unit, op=replace(unit.op, choices=(*quantized, FLOAT), smaller=())))
     return offered

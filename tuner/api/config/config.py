@@ -23,7 +23,7 @@ from quaver.engine.timing.objective import Objective, quoted_names
 from quaver.errors import SettingsError
 from quaver.objective_traits import traits_of
 from quaver.strategies import Strategy
-from quaver.target_budget import TargetBudget
+from quaver.target_budget import TargetBudget, parse_size
 from quaver.types import PlainDict, PlainMapping
 
 _RULE = "the rule is fp32, int8 or YAML; repeatable, added to other rules"
@@ -89,19 +89,19 @@ class Config:
         flag=Flag(value="switch"),
     )
     max_latency: float | None = setting(
-        None,
-        "criterion",
-        'With objective="accuracy": maximum latency as a fraction of the fp32 latency.',
-        flag=Flag(metavar="FRACTION", value="fraction", note="0.6 or 60%"),
-        check=validators.unchecked,
-    )
-    max_size: float | None = setting(
-        None,
-        "criterion",
-        'With objective="accuracy": maximum file size as a fraction of the fp32 file.',
-        flag=Flag(metavar="FRACTION", value="fraction", note="0.4 or 40%"),
-        check=validators.unchecked,
-    )
+        None, "criterion", 'With objective="accuracy": maximum latency as a fraction of the fp32 latency.',
+        flag=Flag(metavar="FRACTION", value="fraction", note="0.6 or 60%"), check=validators.unchecked,
+    )  # fmt: skip
+    max_size: float | str | None = setting(
+        None, "criterion",
+        'With objective="accuracy": maximum file size, as a fraction of the fp32 file or in bytes, such as "130MB".',
+        flag=Flag(metavar="SIZE", value="size", note="0.4, 40%, 130MB or bytes"), check=validators.file_size,
+    )  # fmt: skip
+    max_bits: float | None = setting(
+        None, "criterion",
+        'With objective="accuracy": maximum mean bits of a weight, all in the file counted; the fp32 model has 32.',
+        flag=Flag(metavar="BITS"), check=validators.unchecked,
+    )  # fmt: skip
     early_stop: bool = setting(
         True,
         "criterion",
@@ -142,8 +142,8 @@ class Config:
         "latency",
         "search",
         f"What to minimize among trials that meet the criterion: {quoted_names()} or a function of the model. "
-        '"accuracy" looks for the most accurate model within a target budget (`max_latency`, `max_size`) instead of a '
-        "criterion.",
+        '"accuracy" looks for the most accurate model within a target budget (`max_latency`, `max_size`, `max_bits`) '
+        "instead of a criterion.",
         flag=Flag(
             metavar="NAME", value="reference", note="FILE.py:FUNCTION for your own; accuracy for a target budget"
         ),
@@ -362,16 +362,14 @@ class Config:
     def criterion(self) -> Criterion:
         """Return the accuracy criterion, or the target budget that replaces it."""
         if traits_of(self.objective).needs_target_budget:
-            target_budget = TargetBudget(self.max_latency, self.max_size, self.cost_model is not None)
+            target_budget = TargetBudget(
+                self.max_latency, parse_size(self.max_size), self.cost_model is not None, self.max_bits
+            )
             return Criterion.within(target_budget, self.higher_is_better)
         return Criterion(
-            self.relative,
-            self.absolute,
-            self.higher_is_better,
-            slices=self.slices,
-            slice_limit=self.slice_limit,
+            self.relative, self.absolute, self.higher_is_better, slices=self.slices, slice_limit=self.slice_limit,
             confidence=self.confidence,
-        )
+        )  # fmt: skip
 
     @property
     def budget(self) -> Budget:

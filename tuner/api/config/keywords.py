@@ -25,7 +25,8 @@ class Settings(TypedDict, total=False):
     confidence: float | None
     allow_any_loss: bool
     max_latency: float | None
-    max_size: float | None
+    max_size: float | str | None
+    max_bits: float | None
     early_stop: bool
     early_stop_delta: float
     confirm_tries: int

@@ -15,11 +15,12 @@ from quaver.objective_traits import traits_of
 from quaver.scores import too_many_scores
 from quaver.slices import Slices
 from quaver.suggestions import hint
+from quaver.target_budget import parse_size
 from quaver.types import PlainValue
 
 # A target budget (objective="accuracy") replaces the settings of the criterion.
 CRITERION = ("relative", "absolute", "slices", "slice_limit", "confidence")
-TARGET_BUDGET = ("max_latency", "max_size")
+TARGET_BUDGET = ("max_latency", "max_size", "max_bits")
 # An allowed loss of this much was probably meant in percent; judgement.
 SUSPICIOUS_LOSS = 0.5
 
@@ -125,6 +126,11 @@ def backend(_: str, value: PlainValue) -> PlainValue:
     return value
 
 
+def file_size(_: str, value: PlainValue) -> float | None:
+    """Return a file size as a fraction of fp32's, or in bytes above that."""
+    return parse_size(value)
+
+
 def time_limit(_: str, value: PlainValue) -> float | str | None:
     """Return a limit in seconds, or a multiple such as "10x"."""
     return check_limit(value)
@@ -152,5 +158,5 @@ def check_target_budget(objective: object, explicit: Collection[str]) -> None:
     if traits_of(objective).needs_target_budget and criterion:
         raise SettingsError(
             f'with objective="accuracy" a target budget replaces the criterion: leave out `{criterion[0]}`, and pass '
-            "`max_latency` or `max_size`"
+            "`max_latency`, `max_size` or `max_bits`"
         )

@@ -221,7 +221,8 @@ class Latency(Objective):
 
 
 def _megabytes(budget: TargetBudget, baseline: Trial | None) -> float | None:
-    return None if budget.size is None or baseline is None else budget.size * baseline.model_size / 1e6
+    limit = None if baseline is None else budget.size_limit(baseline.model_size)
+    return None if limit is None or baseline is None else limit * baseline.model_size / 1e6
 
 
 @register_objective

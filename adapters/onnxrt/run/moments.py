@@ -1,0 +1,113 @@
+"""Second moments of what products read, from a few samples that are stored with the calibration.
+
+They are computed again where they are needed, because they are far larger than the samples: a matrix for each input.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from quaver.adapters.onnxrt.build.affine import Float
+from quaver.adapters.onnxrt.build.builder import Builder
+from quaver.adapters.onnxrt.build.rounding import factor
+from quaver.adapters.onnxrt.run import session as sessions
+from quaver.errors import CalibrationError
+from quaver.types import Array, Feed, PlainDict
+
+# Bytes of samples that a history keeps. Token numbers take kilobytes; models of images have no rounding.
+MAX_SAMPLE_BYTES = 2**20
+# Positions after which no more samples are read. Judgement: damping covers what they leave open.
+MAX_POSITIONS = 1024
+# The key of the samples in a calibration.
+KEY = "rounding_samples"
+# Rows that are multiplied at once: with fewer, writing the sums takes most of the time. Judgement.
+_ROWS_AT_ONCE = 512
+# Bits of a second moment that are dropped, so that the last bits of a sum do not decide how a weight is rounded.
+_DROPPED = np.int32(~0xFF)
+
+
+def to_records(feeds: Sequence[Feed]) -> list[PlainDict]:
+    """Return the first samples as builtins; none if they are large."""
+    records: list[PlainDict] = []
+    total = positions = 0
+    for feed in feeds:
+        total += sum(array.nbytes for array in feed.values())
+        if total > MAX_SAMPLE_BYTES or positions >= MAX_POSITIONS:
+            break
+        positions += max((array.size for array in feed.values()), default=0)
+        records.append(
+            {
+                name: {"dtype": array.dtype.str, "shape": list(array.shape), "data": array.tobytes()}
+                for name, array in feed.items()
+            }
+        )
+    return records
+
+
+def from_records(records: Any) -> list[Feed]:
+    """Return the samples from `to_records`. Only plain numbers are accepted."""
+    try:
+        return [{name: _array(value) for name, value in record.items()} for record in records]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CalibrationError(f"the calibration holds samples that cannot be read: {error}") from error
+
+
+def _array(value: Any) -> Array:
+    kind = np.dtype(value["dtype"])
+    if kind.kind not in "fiub":
+        raise ValueError(f"numbers are of type {value['dtype']!r:.80}")
+    return np.frombuffer(value["data"], kind).reshape(value["shape"])
+
+
+class SecondMoments:
+    """The second moments of tensors of the float model on the samples; all are computed at once, on first use.
+
+    Args:
+        builder: builds the float model.
+        tensors: the tensors that products read.
+        feeds: the samples.
+        threads: threads of the float model.
+    """
+
+    def __init__(self, builder: Builder, tensors: Sequence[str], feeds: Sequence[Feed], threads: int) -> None:
+        self._builder, self._tensors = builder, tuple(dict.fromkeys(tensors))
+        self._feeds, self._threads = list(feeds), threads
+        self.factor = functools.cache(self._factor)
+
+    @property
+    def are_available(self) -> bool:
+        """True if there are samples."""
+        return bool(self._feeds)
+
+    def of(self, tensor: str) -> Float:
+        """Return the second moments of a tensor's last axis."""
+        return self._all[tensor]
+
+    def _factor(self, tensor: str) -> Float:
+        return factor(self.of(tensor))
+
+    @functools.cached_property
+    def _all(self) -> dict[str, Float]:
+        outputs = {value.name for value in self._builder.graph.outputs}
+        serialized = self._builder.assemble(None, tuple(name for name in self._tensors if name not in outputs))
+        options = sessions.options(self._threads)
+        session = sessions.create(serialized.skeleton(), options, serialized.store.path.parent)
+        sums: dict[str, Float] = {}
+        waiting: dict[str, list[Float]] = {name: [] for name in self._tensors}
+        for place, feed in enumerate(self._feeds):
+            for name, values in zip(self._tensors, session.run(list(self._tensors), feed), strict=True):
+                waiting[name].append(values.reshape(-1, values.shape[-1]))
+            if sum(map(len, waiting[self._tensors[0]])) < _ROWS_AT_ONCE and place + 1 < len(self._feeds):
+                continue
+            for name, parts in waiting.items():
+                rows = np.concatenate(parts)
+                product = rows.T @ rows
+                sums[name] = product if name not in sums else np.add(sums[name], product, out=sums[name])
+                parts.clear()
+        for array in sums.values():
+            np.bitwise_and(array.view(np.int32), _DROPPED, out=array.view(np.int32))
+        return sums
