@@ -182,6 +182,34 @@ def mlperf_tiny() -> str:
     return markdown(head, lines)
 
 
+def kernel_costs() -> str:
+    """Nanoseconds a value of each kernel, the slowest first."""
+    rows = sorted(result_files.rows_of("kernel_costs"), key=lambda row: -row["fp32"])
+    cells = [
+        (row["op"], *(number(row.get(form)) for form in ("fp32", "rewritten", "int8")), _last_name(row["rewrite"]))
+        for row in rows
+    ]
+    return markdown(("op", "fp32", "fp32, rewritten", "int8", "rewrite"), cells)
+
+
+def _last_name(names: str) -> str:
+    """Return the rewrite that changes the op; others only prepare it."""
+    return f"`{names.rpartition(', ')[2]}`" if names else ""
+
+
+def rewrites() -> str:
+    """Latency of each model with a rewrite and without it."""
+    cells = [
+        (
+            row["model"],
+            "all" if row["rewrite"] == "all" else f"`{row['rewrite']}`",
+            *(f"{number(row[f'{form}_off'])} → {number(row[f'{form}_on'])}" for form in ("fp32", "int8")),
+        )
+        for row in result_files.rows_of("rewrites")
+    ]
+    return markdown(("model", "rewrite", "fp32: off → on", "all ops in int8: off → on"), cells)
+
+
 def _mean(rows: Sequence[Row], column: str) -> float:
     return fmean(row[column] for row in rows)
 
@@ -208,6 +236,8 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "planted": ("planted", planted),
     "overhead": ("overhead", overhead),
     "mlperf-tiny": ("mlperf_tiny", mlperf_tiny),
+    "kernel-costs": ("kernel_costs", kernel_costs),
+    "rewrites": ("rewrites", rewrites),
     "early-stop": ("early_stop", early_stop),
 }
 

@@ -27,6 +27,7 @@ from quaver.adapters.onnxrt.load.shape_inference import infer_types, restore_con
 from quaver.adapters.onnxrt.optimize.activations import clip_behind_layers, recognise_hard_swish, spell_out_prelu
 from quaver.adapters.onnxrt.optimize.batch_norm import fold_norm_behind_relu
 from quaver.adapters.onnxrt.optimize.denormals import flush_denormals
+from quaver.adapters.onnxrt.optimize.few_channels import fill_blocks
 from quaver.adapters.onnxrt.optimize.fold_affine import fold_into_next_layer
 from quaver.adapters.onnxrt.optimize.gelu import OPSET as GELU_OPSET
 from quaver.adapters.onnxrt.optimize.gelu import find_gelu, recognise_gelu
@@ -174,6 +175,7 @@ def _speed_rewrites() -> list[tuple[str, Step]]:
         ("Softmax of channels", _in_place(spell_out_softmax, SPELLED_OPSET)),
         ("nearest Resize", _in_place(simplify_nearest, SPELLED_OPSET)),
         ("large MaxPool", _in_place(split_large_pools, SPELLED_OPSET)),
+        ("few channels", _in_place(fill_blocks, SPELLED_OPSET)),
         ("denormal weights", _in_place(flush_denormals)),
     ]
 
@@ -241,6 +243,6 @@ _TIDYING: list[tuple[str, Step]] = [
 _SINCE_VERSION_3 = (
     3, ("Elu", "Softplus and Mish", "powers", "Softmax of channels", "nearest Resize", "large MaxPool",
         "padding", "Transpose pairs", "past moves",
-        "tall kernels", "signals as images", MODULE_NAMES),
+        "tall kernels", "signals as images", "few channels", MODULE_NAMES),
 )  # fmt: skip
 _FOLLOWERS, _BIAS = "into convolutions", "bias into product"
