@@ -58,13 +58,16 @@ class OutputErrors:
 
         If a single op is quantized, only the part of the model that it changes runs, unless `whole` is set.
         """
-        results = None if whole else self._partial_outputs(config, count)
-        return self.metric(count).error(self.outputs(config, count) if results is None else results)
+        return self.metric(count).error(self.outputs(config, count) if whole else self.outputs_of(config, count))
 
     def by_slice(self, config: QuantConfig, count: int) -> tuple[PartError, ...]:
         """Return the error of each part of the outputs on the first `count` feeds."""
+        return self.metric(count).by_slice(self.outputs_of(config, count))
+
+    def outputs_of(self, config: QuantConfig, count: int) -> list[list[Array]]:
+        """Return the outputs of a configuration, from a run of the part that it changes if that is possible."""
         results = self._partial_outputs(config, count)
-        return self.metric(count).by_slice(self.outputs(config, count) if results is None else results)
+        return self.outputs(config, count) if results is None else results
 
     def _partial_outputs(self, config: QuantConfig, count: int) -> list[list[Array]] | None:
         """Return the outputs of a configuration with one quantized op, from a run of the part that it changes."""
