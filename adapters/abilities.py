@@ -359,7 +359,10 @@ def expected_seconds(adapter: Adapter, feed: Feed) -> float:
     """
     if not supports(adapter, SupportsWorkload):
         return USUAL_SECONDS
-    multiply_adds, nodes = adapter.workload(feed)
+    try:
+        multiply_adds, nodes = adapter.workload(feed)
+    except Exception:  # a plan needs no exact figure
+        return USUAL_SECONDS
     return (CALL_SECONDS + nodes * NODE_SECONDS + multiply_adds / MULTIPLY_ADDS) / max(count_samples(feed), 1)
 
 

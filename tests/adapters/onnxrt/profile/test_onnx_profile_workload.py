@@ -9,6 +9,9 @@ import onnx
 import pytest
 from onnx_models import Net, data, opened, weight
 
+from quaver.adapters import abilities
+from quaver.adapters.onnxrt.adapter import OnnxAdapter
+
 
 def convolution(net: Net) -> onnx.ModelProto:
     return net.model(net.Conv(net.input(None, 4, 8, 8), weight(6, 4, 3, 3)))
@@ -46,3 +49,11 @@ def test_products_are_counted_by_their_shapes(build: Callable[[Net], onnx.ModelP
     with opened(build(Net()), calibrate=False) as adapter:
         (feed,) = data(adapter, count=1, batch=2)
         assert adapter.workload(feed)[0] == expected
+
+
+def test_a_model_whose_arithmetic_cannot_be_counted_counts_as_a_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(convolution(Net()), calibrate=False) as adapter:
+        (feed,) = data(adapter, count=1, batch=2)
+        counted = abilities.expected_seconds(adapter, feed)
+        monkeypatch.setattr(OnnxAdapter, "workload", lambda *_: 1 / 0)
+        assert abilities.expected_seconds(adapter, feed) == abilities.USUAL_SECONDS > counted > 0
