@@ -14,8 +14,8 @@ from quaver.types import PlainDict
 # The most samples for single ops, and for whole configurations, which differ less. Judgement.
 MAX_OP_SAMPLES = 16
 MAX_CONFIG_SAMPLES = 32
-# The fewest samples: one alone may be empty or odd. Two, and more for the leading ops, found 40 to 100 % of the ten most
-# sensitive ops on four models (benchmarks/probing.py).
+# The fewest samples: one alone may be empty or odd. Two, and more for the leading ops, found 40 to 100 % of the ten
+# most sensitive ops on four models (benchmarks/probing.py).
 MIN_OP_SAMPLES = 2
 MIN_CONFIG_SAMPLES = 4
 # Of all ops, this share leads after the first samples and gets more: what is left of the time, but at least this many
