@@ -21,9 +21,10 @@ from quaver.strategies.registry import (
     register_strategy,
     strategies,
 )
+from quaver.strategies.tpe import Tpe
 
 __all__ = [
     "Auto", "Basic", "Bayesian", "Conservative", "Exhaustive", "Listed", "Mse", "MseV2", "Proposals", "Random",
-    "StartingFrom", "Strategy", "find_strategy", "list_strategies", "make_strategy", "prepared", "register_strategy",
-    "strategies",
+    "StartingFrom", "Strategy", "Tpe", "find_strategy", "list_strategies", "make_strategy", "prepared",
+    "register_strategy", "strategies",
 ]  # fmt: skip

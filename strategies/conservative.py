@@ -23,14 +23,15 @@ class Conservative(Strategy):
 
     A type that breaks the criterion is undone and, at the end, added op by op, the least sensitive first, until one
     breaks it. With a target budget, types are added until the model is within it, and of the last type only the least
-    sensitive ops. Needs at most k + n evaluations for k op types and n ops. Give it a `timeout`: without one a run
-    ends at the first type that meets the criterion.
+    sensitive ops. Needs at most k + n evaluations for k op types and n ops. A run without a `timeout` does not end at
+    the first type that meets the criterion, but when all were tried.
 
     With several workers the next types, or ops, are tried at once, each on top of those before it as if they all met
     the criterion: more evaluations, less time, the same path. Trials behind one that did not meet it are lost.
     """
 
     name = "conservative"
+    continues_after_success = True
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """Propose configurations as described in the class."""

@@ -21,18 +21,22 @@ MAX_DRAWS = 200
 class Random(Strategy):
     """The default configuration, then random ones.
 
-    A random share of the ops is in fp32, the others in random quantized choices, as large a share of them repaired. It
-    ends with the space; `max_trials` and `timeout` end it before.
+    A random share of the ops is in fp32, the others in random quantized choices, as large a share of them repaired.
+    With `fallback=False` no op moves to fp32 that the default configuration quantizes. It ends with the space;
+    `max_trials` and `timeout` end it before.
     """
 
     name = "random"
 
+    def __init__(self, fallback: bool = True) -> None:
+        self.fallback = fallback
+
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """Propose configurations as described in the class."""
-        yield from stream(_drawn(space, random.Random(self.seed)), self.width)
+        yield from stream(_drawn(space, random.Random(self.seed), self.fallback), self.width)
 
 
-def _drawn(space: TuningSpace, rng: random.Random) -> Iterator[QuantConfig]:
+def _drawn(space: TuningSpace, rng: random.Random, fallback: bool) -> Iterator[QuantConfig]:
     config = space.default_config()
     drawn: set[QuantConfig] = set()
     while config not in drawn:
@@ -40,14 +44,15 @@ def _drawn(space: TuningSpace, rng: random.Random) -> Iterator[QuantConfig]:
         yield config
         for _ in range(MAX_DRAWS):
             share = rng.random()
-            config = space.configure(functools.partial(_draw, share=share, rng=rng))
+            config = space.configure(functools.partial(_draw, share=share, rng=rng, fallback=fallback))
             if config not in drawn and config.quantized_ops:
                 break
 
 
-def _draw(op: Op, share: float, rng: random.Random) -> OpConfig:
+def _draw(op: Op, share: float, rng: random.Random, fallback: bool) -> OpConfig:
     quantized = op.quantized_choices
-    if not quantized or (op.tunable and rng.random() < share):
+    may_fall_back = op.tunable and (fallback or op.choices[0] == FLOAT)
+    if not quantized or (may_fall_back and rng.random() < share):
         return FLOAT
     pick = rng.choice(quantized)
     return op.repaired(pick, rng.choice(op.repairs)) if op.repairs and rng.random() < share else pick

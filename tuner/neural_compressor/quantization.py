@@ -17,6 +17,9 @@ from quaver.neural_compressor.config import PostTrainingQuantConfig
 from quaver.neural_compressor.model import BridgedModel
 from quaver.types import CalibrationData, EvalFunc, ModelLike, PlainMapping
 
+# Strategies that search only quantized choices in Neural Compressor.
+_WITHOUT_FALLBACK = ("random", "exhaustive")
+
 
 def fit(
     model: ModelLike,
@@ -96,10 +99,18 @@ def metric_function(metric: Any, dataloader: Any) -> EvalFunc | None:
     return score
 
 
-def _strategy(config: PlainMapping | str | os.PathLike[str], eval_func: EvalFunc | None) -> dict[str, str]:
-    """Return the strategy that quantizes all ops if nothing is evaluated and the user chose no other."""
+def _strategy(config: PlainMapping | str | os.PathLike[str], eval_func: EvalFunc | None) -> dict[str, Any]:
+    """Return the settings of the strategy that Neural Compressor has by default.
+
+    If nothing is evaluated and the user chose no other strategy, all ops are quantized. `random` and `exhaustive` do
+    not move ops to fp32.
+    """
     chosen = config.get("strategy", "auto") if isinstance(config, Mapping) else "auto"
-    return {"strategy": "basic"} if eval_func is None and chosen in ("auto", "conservative") else {}
+    if eval_func is None and chosen in ("auto", "conservative"):
+        return {"strategy": "basic"}
+    if chosen in _WITHOUT_FALLBACK and isinstance(config, Mapping):
+        return {"strategy_options": {"fallback": False, **config.get("strategy_options", {})}}
+    return {}
 
 
 def _workspace(config: PlainMapping | str | os.PathLike[str], settings: PlainMapping) -> dict[str, Path]:

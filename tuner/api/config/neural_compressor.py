@@ -32,7 +32,6 @@ _ONLY_QUANTIZES = "quaver quantizes after training and does nothing else; leave 
 _OBJECTIVES = {"performance": "latency", "modelsize": "size", "accuracy": "accuracy"}
 _STRATEGIES = {
     "sigopt": "use 'bayesian', which needs no service",
-    "tpe": "use 'bayesian'",
     "hawq_v2": "use 'mse_v2', which ranks ops without gradients",
 }
 _NO_SUCH_STRATEGY = "belongs to a strategy that quaver lacks; leave it out"

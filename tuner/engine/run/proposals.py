@@ -23,10 +23,11 @@ class ProposalQueue:
 
     Attributes:
         over: True once the strategy has ended.
+        continues: True if the strategy continues after a success until it ends.
     """
 
     def __init__(self, strategy: Strategy, space: TuningSpace, probe: Probe) -> None:
-        self._space = space
+        self._space, self.continues = space, strategy.continues_after_success
         self._proposals = strategy.propose(space, probe)
         if not hasattr(self._proposals, "send"):
             name = strategy.name or type(strategy).__name__

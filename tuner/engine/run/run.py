@@ -240,7 +240,7 @@ class Run:
         # If the baseline left time for a trial, one is evaluated, however long measurements take.
         self._owes_trial = not self.judge.evaluated and self._clock.seconds < self._budget.timeout
         if self._width == 1:
-            self._check_budget()
+            self._check_budget(not self._proposals.continues)
         # With a larger width an interrupted trial may precede the one that ended the run: all are replayed first.
         return self._proposals
 
@@ -253,7 +253,7 @@ class Run:
             if trial is None:
                 if self._order.must_wait and not all_at_once:
                     return None
-                self._check_budget()
+                self._check_budget(not proposals.continues)
                 self._repeats = 0
                 self._proposed.add(config)
                 number = self._free_number()
@@ -377,11 +377,11 @@ class Run:
         if self._budget.timeout > 0:
             self._clock.keep(self.history, every)
 
-    def _check_budget(self) -> None:
+    def _check_budget(self, ends: bool = True) -> None:
         reason = self._budget.spent(
             evaluated=self.judge.evaluated + len(self._pending),
             seconds=self._clock.seconds + self._measurer.reserved_seconds(SHARE_FOR_FINALISTS * self._budget.timeout),
-            met=self.judge.can_end if self._width == 1 else self._order.any_counted(self.judge.suffices),
+            met=ends and (self.judge.can_end if self._width == 1 else self._order.any_counted(self.judge.suffices)),
         )
         if reason is StopReason.MET and self.judge.criterion.target_budget is not None:
             reason = StopReason.NOTHING_LOST

@@ -38,7 +38,7 @@ from quaver.engine.run import scheduling as clock
 from quaver.engine.scoring import evaluate as evaluation
 from quaver.engine.timing.objective import Int8Ops, Objective, Size, UserObjective
 from quaver.ops import FLOAT, INT8
-from quaver.strategies import Basic
+from quaver.strategies import Basic, Conservative
 
 MODEL = FakeFloat({"a": 0.0, "b": 0.1, "c": 0.2, "d": 0.3})
 SPACE = TuningSpace(MODEL.ops)
@@ -82,6 +82,22 @@ def test_without_a_timeout_the_first_success_is_the_last_trial(path: Path) -> No
     outcome = drive(MODEL, proposing(START, fallen("b", "c", "d"), fallen("a", "b", "c", "d")), path)
     assert outcome.reason is StopReason.MET
     assert outcome.configs == [START, fallen("b", "c", "d")]
+
+
+@pytest.mark.parametrize("last", [START, fallen("a", "b", "c", "d")])
+def test_a_strategy_that_continues_after_a_success_ends_by_itself(last: QuantConfig, path: Path) -> None:
+    strategy = proposing(fallen("a", "b", "c", "d"), fallen("b", "c", "d"), last)
+    strategy.continues_after_success = True
+    outcome = drive(MODEL, strategy, path)
+    assert outcome.reason is StopReason.MET
+    assert outcome.best is not None and outcome.best.config == fallen("b", "c", "d")
+    assert len(outcome.configs) == len({fallen("a", "b", "c", "d"), fallen("b", "c", "d"), last})
+
+
+def test_conservative_without_a_timeout_tries_all_types(path: Path) -> None:
+    model = FakeFloat({"a": 0.0, "b": 0.1, "c": 0.0}, kinds={"b": "MatMul", "c": "Add"})
+    outcome = drive(model, Conservative(), path)
+    assert outcome.best is not None and outcome.best.config.fp32_ops == ("b",)
 
 
 def test_a_success_is_the_reason_also_when_the_strategy_ends_with_it(path: Path) -> None:
