@@ -23,6 +23,7 @@ class Exhaustive(Strategy):
     """
 
     name = "exhaustive"
+    fallback = True
 
     def __init__(self, fallback: bool = True) -> None:
         self.fallback = fallback

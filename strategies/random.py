@@ -27,6 +27,7 @@ class Random(Strategy):
     """
 
     name = "random"
+    fallback = True
 
     def __init__(self, fallback: bool = True) -> None:
         self.fallback = fallback

@@ -28,6 +28,7 @@ class Stage(IntEnum):
         ACTIVATIONS: causes in the tensors of an op.
         REPAIRS: repairs that were tried.
         MODES: other modes that were tried; only if every remedy so far is fp32.
+        TINY_CHANNELS: channels that are rounded away; only for a bad op without a cause so far.
         UNEXPLAINED: only for a bad op without any other cause.
         SPEED: ops that are slower than in fp32; listed after all other causes.
     """
@@ -37,8 +38,9 @@ class Stage(IntEnum):
     ACTIVATIONS = 2
     REPAIRS = 3
     MODES = 4
-    UNEXPLAINED = 5
-    SPEED = 6
+    TINY_CHANNELS = 5
+    UNEXPLAINED = 6
+    SPEED = 7
 
 
 OpFinder = Callable[[OpEvidence], Iterable[Cause]]
@@ -113,7 +115,7 @@ def _op_causes(op: OpEvidence) -> Sequence[Cause]:
     for entry in sorted(OP_CAUSES, key=lambda entry: entry.stage):
         if entry.stage == Stage.MODES and not all(cause.rules.get(op.name) == FP32 for cause in causes if cause.rules):
             continue
-        if entry.stage == Stage.UNEXPLAINED and (causes or not op.is_bad):
+        if entry.stage >= Stage.TINY_CHANNELS and (causes or not op.is_bad):
             continue
         new_causes = list(entry.find(op))
         if new_causes:

@@ -10,6 +10,7 @@ from quaver.errors import SettingsError
 from quaver.neural_compressor.absent import absent_names
 from quaver.neural_compressor.model import BridgedModel
 from quaver.neural_compressor.quantization import metric_function, quantized
+from quaver.neural_compressor.settings_view import SettingsView
 from quaver.types import EvalFunc, ModelLike, PlainMapping
 
 _ATTRIBUTES = ("model", "calib_dataloader", "eval_func", "eval_dataloader", "metric")
@@ -30,16 +31,22 @@ class Quantization:
         calib_dataloader: calibration data, as for `quaver.fit`.
         eval_func: scores a model; or set `metric` and `eval_dataloader`. Without any, nothing is evaluated.
         strategy: after `fit()`, the holder of the best model.
+        cfg: the settings by their sections in the file: `cfg.tuning.strategy.name = "mse"`.
     """
 
     def __init__(self, conf: str | os.PathLike[str] | PlainMapping | None = None) -> None:
-        self._settings = {} if conf is None else read_settings(conf)
+        self._settings = {} if conf is None else dict(read_settings(conf))
         self.model: ModelLike = None
         self.calib_dataloader: Any = None
         self.eval_dataloader: Any = None
         self.metric: Any = None
         self.eval_func: EvalFunc | None = None
         self.strategy: Best | None = None
+
+    @property
+    def cfg(self) -> SettingsView:
+        """Return the settings, which can be changed between runs."""
+        return SettingsView(self._settings)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in (*_ATTRIBUTES, "strategy") and not name.startswith("_"):

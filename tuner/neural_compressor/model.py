@@ -45,12 +45,14 @@ class BridgedModel:
         if self._config is None:
             return {}
         quantized = [pick for pick in self._config.values() if pick.quantized]
+        # MXNet is told "tensor-wise"; its convolutions have a scale per channel with either word.
+        named = getattr(self._model, "quantize_granularity", None)
         is_per_channel = any(pick.granularity == "per_channel" for pick in quantized)
         cfg = {
             "excluded_symbols": list(self._config.fp32_ops),
             "quantized_dtype": "auto",
             "quantize_mode": "smart",
-            "quantize_granularity": "channel-wise" if is_per_channel else "tensor-wise",
+            "quantize_granularity": named or ("channel-wise" if is_per_channel else "tensor-wise"),
         }
         return {"quant_cfg": cfg, "op": {name: to_op_dict(pick) for name, pick in self._config.items()}}
 

@@ -15,6 +15,7 @@ from quaver.api.workspace import NEURAL_COMPRESSOR_ROOT
 from quaver.errors import SettingsError
 from quaver.neural_compressor.config import PostTrainingQuantConfig
 from quaver.neural_compressor.model import BridgedModel
+from quaver.neural_compressor.run_context import RunContext, current_run
 from quaver.types import CalibrationData, EvalFunc, ModelLike, PlainMapping
 
 # Strategies that search only quantized choices in Neural Compressor.
@@ -53,7 +54,11 @@ def quantized(
     """Run `quaver.fit` and wrap the best model. Without an eval_func every op that the rules allow is quantized."""
     score = None if eval_func is None else Bridged(eval_func)
     keywords = {**_workspace(config, settings), **_strategy(config, eval_func), **settings}
-    result = quaver_fit(model, config, calib_dataloader=data, eval_func=score, **keywords)
+    token = current_run.set(RunContext(model, data, config if isinstance(config, Mapping) else {}))
+    try:
+        result = quaver_fit(model, config, calib_dataloader=data, eval_func=score, **keywords)
+    finally:
+        current_run.reset(token)
     if result.model is None or result.best is None:
         raise SettingsError(f"the run produced no model: {result}")
     if result.met is False:

@@ -10,7 +10,7 @@ from quaver.adapters.calibration.ranges import Range
 from quaver.adapters.mxnet.load.graph import Graph, Node
 from quaver.adapters.mxnet.load.network import Network
 from quaver.adapters.mxnet.load.sources import import_mxnet
-from quaver.adapters.mxnet.ops.units import find_units
+from quaver.adapters.mxnet.ops.units import QUANTIZE_GRANULARITY, find_units
 from quaver.adapters.repairs.base import refuse_repairs
 from quaver.errors import BuildError
 from quaver.ops import QuantConfig
@@ -167,6 +167,6 @@ class Builder:
             offline_params=list(self.network.args),
             quantized_dtype="auto",
             quantize_mode=mode,
-            quantize_granularity="tensor-wise",
+            quantize_granularity=QUANTIZE_GRANULARITY,
         )
         return symbol, tensors

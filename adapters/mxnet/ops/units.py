@@ -18,6 +18,8 @@ from quaver.unquantizable import Unquantizable
 
 # MXNet calls them "naive" and "entropy".
 CALIBRATIONS = ("minmax", "entropy")
+# What MXNet is told; see the next comment.
+QUANTIZE_GRANULARITY = "tensor-wise"
 # oneDNN's convolution always has a scale for each output channel. `quantize_granularity` only affects fully connected
 # layers, and is tensor-wise here.
 _CHANNELS = frozenset({"Convolution"})

@@ -15,6 +15,7 @@ from quaver.adapters.data import InputSpec
 from quaver.adapters.model import Model
 from quaver.adapters.mxnet.load.network import SYMBOL_ENTRY, Network, load_network, symbol_text
 from quaver.adapters.mxnet.load.sources import import_mxnet
+from quaver.adapters.mxnet.ops.units import QUANTIZE_GRANULARITY
 from quaver.adapters.mxnet.run import worker_thread as engine
 from quaver.adapters.mxnet.run.session import Session
 from quaver.errors import BuildError
@@ -65,6 +66,7 @@ class MXNetModel(Model):
     """
 
     suffix = ".params"
+    quantize_granularity = QUANTIZE_GRANULARITY
 
     def __init__(self, network: Network, threads: int) -> None:
         super().__init__(network.inputs, threads)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from quaver.errors import StrategyError
 from quaver.neural_compressor.model import to_op_dict
+from quaver.neural_compressor.run_context import DEFAULT_SAMPLES, current_run
+from quaver.neural_compressor.settings_view import SettingsView
+from quaver.neural_compressor.strategy.adaptor import Adaptor
 from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
 from quaver.probe import Probe
 from quaver.rules import apply_rules
@@ -33,11 +36,22 @@ class TuneStrategy:
         last_tune_result: (score, [latency]) of the last trial; the score is None if it failed.
         last_trial: the last trial as a `quaver.Trial`, with its loss and whether it meets the criterion.
         allowed: the loss that the criterion allows, in the unit of `last_trial.loss`.
+        model: the float model; None outside of a run of this package.
+        calib_dataloader: the calibration data, likewise.
+        cfg: the settings of the run by their sections: `cfg.tuning.random_seed`.
+        adaptor: reads tensors: `adaptor.inspect_tensor(adaptor.quantize(config), op_list=names)`.
+        calib_sampling_size, calib_iter: numbers of samples and batches to calibrate with, as lists. They are for
+            configurations that name them; a run calibrates once.
     """
 
     tuning_space: TuningSpace
     probe: Probe
     allowed: float
+    model: Any = None
+    calib_dataloader: Any = None
+    cfg: SettingsView
+    adaptor: Adaptor
+    calib_sampling_size: Sequence[int] = (DEFAULT_SAMPLES,)
     last_trial: Trial | None = None
     last_tune_result: tuple[float | None, list[float | None]] = (None, [None])
 
@@ -56,6 +70,35 @@ class TuneStrategy:
                 (op.name, op.kind): [to_op_dict(choice) for choice in op.choices] for op in self.tuning_space.ops
             }
         }
+
+    @property
+    def calib_iter(self) -> list[int]:
+        """Return how many batches hold the samples; one sample makes a batch if the data does not tell."""
+        size = getattr(self.calib_dataloader, "batch_size", None) or 1
+        return [max(1, samples // size) for samples in self.calib_sampling_size]
+
+    @property
+    def opwise_tune_cfgs(self) -> dict[tuple[str, str], list[PlainDict]]:
+        """Return all choices of each op that can be quantized, the default first."""
+        return {
+            (op.name, op.kind): [to_op_dict(choice) for choice in op.choices]
+            for op in self.tuning_space.ops
+            if op.quantizable
+        }
+
+    @property
+    def opwise_quant_cfgs(self) -> dict[tuple[str, str], list[PlainDict]]:
+        """Return the quantized choices of each op."""
+        return {
+            (op.name, op.kind): [to_op_dict(choice) for choice in op.quantized_choices]
+            for op in self.tuning_space.ops
+            if op.quantizable
+        }
+
+    @property
+    def opwise_tune_space(self) -> dict[tuple[str, str], PlainDict]:
+        """Return the values of each detail that an op offers: `["activation"]["dtype"]` and others."""
+        return {key: _values(choices) for key, choices in self.opwise_tune_cfgs.items()}
 
     def initial_tuning_cfg(self) -> PlainDict:
         """Return the configuration with every op in int8 by its default choice, to be changed and yielded."""
@@ -77,6 +120,13 @@ def strategy_registry(cls: type[TuneStrategy]) -> type[TuneStrategy]:
             """Yield every configuration of `next_tune_cfg` and pass its trial back."""
             inner = cls.__new__(cls)
             inner.tuning_space, inner.probe, inner.allowed = space, probe, self.allowed
+            inner.adaptor = Adaptor(space, probe, _config)
+            context = current_run.get()
+            settings = {"seed": self.seed} if context is None else {**context.settings, "seed": self.seed}
+            inner.cfg = SettingsView(settings)
+            if context is not None:
+                inner.model, inner.calib_dataloader = context.model, context.data
+                inner.calib_sampling_size = context.calibration_sizes
             inner.__init__(*_required_arguments(cls))  # type: ignore[misc]
             for proposal in inner.next_tune_cfg():
                 trial: Trial = yield _config(proposal, space)
@@ -85,6 +135,18 @@ def strategy_registry(cls: type[TuneStrategy]) -> type[TuneStrategy]:
     Bridged.__qualname__ = Bridged.__name__ = cls.__name__
     register_strategy(Bridged)
     return cls
+
+
+def _values(choices: Sequence[PlainDict]) -> PlainDict:
+    """Return the values of each detail over all choices, each once."""
+    found: PlainDict = {}
+    for choice in choices:
+        for part, details in choice.items():
+            for name, value in details.items():
+                values = found.setdefault(part, {}).setdefault(name, [])
+                if value not in values:
+                    values.append(value)
+    return found
 
 
 def _required_arguments(cls: type[TuneStrategy]) -> list[None]:
