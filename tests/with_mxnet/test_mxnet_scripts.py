@@ -203,7 +203,7 @@ class MyCustomTuneStrategy(TuneStrategy):
         exact = self.adaptor.inspect_tensor(self.model, self.calib_dataloader, names, [1])['activation'][0]
         errors = relative_errors(exact, self.tensors_of(config, names))
         for key, choice in chosen.items():
-            if 'fp32' in self.opwise_tune_space[key]['activation']['dtype'] and errors[key[0]] > 0.06:
+            if 'fp32' in self.opwise_tune_space[key]['activation']['dtype'] and errors[key[0]] > 0.01:
                 before = choice['activation']['dtype']
                 choice['activation']['dtype'] = 'fp32'
                 new = relative_errors(exact, self.tensors_of(config, names))
@@ -282,7 +282,7 @@ quantizer = Quantization("resnet50v2_mse.yaml")
 quantizer.model = net
 quantizer.calib_dataloader = val_data
 quantizer.eval_func = eval_func
-for strategy in ['basic', 'mse', 'mycustom', 'bayesian']:
+for strategy in ['mse', 'mycustom', 'bayesian']:
   quantizer.cfg.tuning.strategy.name = strategy
   start = time.time()
   qnet_inc = quantizer.fit().model
@@ -416,12 +416,13 @@ def test_the_strategies_by_name_and_one_of_ones_own_are_measured_by_mxnet_alone(
     custom = CUSTOM_STRATEGY.replace(IMPORT, BRIDGE)
     assert custom.count(BRIDGE) == 2
     (folder / "custom_strategy.py").write_text(custom)
+    (folder / "resnet50v2_mse.yaml").write_text(RESNET_YAML.replace("max_trials: 500", "max_trials: 8"))
     smaller = {"resnet50_v2(pretrained=True)": network("milder"), "num_calib_batches = 9": "num_calib_batches = 7"}
     told = ran(TUNING, folder, {**SMALLER, **smaller})
-    for strategy in ("basic", "mse", "mycustom", "bayesian"):
+    for strategy in ("mse", "mycustom", "bayesian"):
         (line,) = (line for line in told.splitlines() if line.startswith(f"{strategy} {{"))
         assert resnet.GUILTY in line
         assert "'quantize_mode': 'smart', 'quantize_granularity': 'tensor-wise'}" in line
     lines = [line for line in ran(MEASUREMENT, folder, SMALLER).splitlines() if "Top1" in line]
     top1 = {line[3:].split(" Top1")[0].strip(): float(line.split("Accuracy: ")[1].split()[0]) for line in lines}
-    assert len(top1) == 5 and min(top1.values()) > 0.97 * top1["fp32"]
+    assert len(top1) == 4 and min(top1.values()) > 0.97 * top1["fp32"]

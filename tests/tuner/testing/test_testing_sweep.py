@@ -29,7 +29,7 @@ HARD = [Case(50, 3, 2), Case(150, 1, 1), Case(50, 3, 0, noise=NOISE), Case(50, 2
 LARGE = [Case(1000, 1)]
 CASES = [*EASY, *HARD, *LARGE]
 # What has no end of its own, and takes a while for each proposal.
-SLOW = {"bayesian": 12, "random": 60, "exhaustive": 60}
+SLOW = {"bayesian": 12, "tpe": 12, "random": 60, "exhaustive": 60}
 
 
 def seeds(case: Case) -> Sequence[int]:
