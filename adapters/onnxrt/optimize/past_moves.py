@@ -8,6 +8,7 @@ one number for each channel, it goes into the weights.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -37,8 +38,9 @@ _SCALING = ("Add", "Sub", "Mul", "Div", "BatchNormalization")
 _AVERAGES = ("AveragePool", "GlobalAveragePool")
 _MAXIMA = ("MaxPool", "GlobalMaxPool")
 _MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Pad", *_AVERAGES, *_MAXIMA)
-# A bound for hostile models: real ones have a handful of moves between two layers.
-_MAX_MOVES = 16
+# Bounds for hostile models: real ones have a handful of moves between two layers, and fold few nodes into each. Each
+# fold costs a new index of the graph.
+_MAX_MOVES, _MAX_FOLDS = 16, 16
 
 # Factors and shifts, with as many axes as the tensor that they apply to, and one place where they are all alike.
 _Affine = tuple[Array, Array]
@@ -48,9 +50,10 @@ def fold_past_moves(graph: Graph) -> int:
     """Fold what scales and shifts channels into a layer beyond moves and pools, and return how many nodes went."""
     nodes = [node for node in graph.nodes if node.op_type in _SCALING and node.domain in ("", "ai.onnx")]
     dims = dimensions(graph) if nodes else {}
-    left = [node for node in nodes if not _fold_back(graph, dims, node)]
+    folds = Counter[str]()
+    left = [node for node in nodes if not _fold_back(graph, dims, node, folds)]
     # The last of several comes first: those before it are followed by moves alone when it is gone.
-    count = len(nodes) - sum(not _fold_ahead(graph, dims, node) for node in reversed(left))
+    count = len(nodes) - sum(not _fold_ahead(graph, dims, node, folds) for node in reversed(left))
     if count:
         keep_loadable(graph)
     return count
@@ -84,8 +87,8 @@ def _affine(graph: Graph, dims: Dimensions, node: NodeProto) -> tuple[str, _Affi
     return (source, (factor, zero)) if np.all(np.isfinite(factor)) else None
 
 
-def _fold_back(graph: Graph, dims: Dimensions, node: NodeProto) -> bool:
-    """Fold a node into the layer before the moves that it reads."""
+def _fold_back(graph: Graph, dims: Dimensions, node: NodeProto, folds: Counter[str]) -> bool:
+    """Fold a node into the layer before the moves that it reads, unless too many were folded into that."""
     start = _affine(graph, dims, node)
     if start is None:
         return False
@@ -102,8 +105,9 @@ def _fold_back(graph: Graph, dims: Dimensions, node: NodeProto) -> bool:
         return False
     if not chain and step.op_type in CONVOLUTIONS:
         return False  # "into the layer before" does that
-    if not _scale_outputs(graph, step, affine, node.output[0]):
+    if folds[step.name] == _MAX_FOLDS or not _scale_outputs(graph, step, affine, node.output[0]):
         return False
+    folds[step.name] += 1
     (chain[0] if chain else step).output[0] = node.output[0]
     graph.nodes = [other for other in graph.nodes if other is not node]
     graph.merge(step.name, node.name)
@@ -172,8 +176,8 @@ def _constant(graph: Graph, wanted: str, value: Array) -> str:
     return name
 
 
-def _fold_ahead(graph: Graph, dims: Dimensions, node: NodeProto) -> bool:
-    """Fold a node into the layer behind the moves that read it."""
+def _fold_ahead(graph: Graph, dims: Dimensions, node: NodeProto, folds: Counter[str]) -> bool:
+    """Fold a node into the layer behind the moves that read it, unless too many were folded into that."""
     start = None if _biased_product(graph, node) is not None else _affine(graph, dims, node)
     if start is None:
         return False
@@ -184,7 +188,7 @@ def _fold_ahead(graph: Graph, dims: Dimensions, node: NodeProto) -> bool:
             return False
         chain.append(step)
         tip, affine = step.output[0], carried
-    if step is None or not chain or step.input[0] != tip:
+    if step is None or not chain or step.input[0] != tip or folds[step.name] == _MAX_FOLDS:
         return False
     pair = _of_channels(affine, channel_axis(step), input_channels(graph, step))
     if pair is None or (np.any(pair[1] != 0) and step.op_type == "Conv" and has_padding(step)):
@@ -192,6 +196,7 @@ def _fold_ahead(graph: Graph, dims: Dimensions, node: NodeProto) -> bool:
     if not keeps_precision(graph, source, pair[0]) or not scale_inputs(graph, step, *pair, node.output[0]):
         return False
     remove_node(graph, node, step)
+    folds[step.name] += 1
     return True
 
 

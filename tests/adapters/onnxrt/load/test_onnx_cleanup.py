@@ -92,8 +92,8 @@ def test_constants_are_found_wherever_they_hide() -> None:
     x = net.MatMul(x, net.Transpose(net.Reshape(weight(60 * 6), np.array([10, 36])), perm=[1, 0]))
     model = net.model(net.Mul(x, net.Constant(value_float=0.5)))
     with opened(model) as adapter:
-        assert op_types(adapter) == ["Conv", "Reshape", "MatMul", "Mul"]
-        assert deviation(model, adapter) == 0
+        assert op_types(adapter) == ["Conv", "Reshape", "MatMul"]
+        assert deviation(model, adapter) < 1e-6
         assert list(kernels(adapter, space(adapter).default_config())) == ["Conv_3", "MatMul_8"]
 
 
@@ -229,7 +229,7 @@ def test_folding_takes_no_name_that_is_in_use() -> None:
     product = net.Add(net.MatMul(flat, weight(256, 4)), net.constant(weight(4), "p.bias"), outputs=["p"])
     model = net.model(net.Mul(product, "p.bias"))
     with opened(model) as adapter:
-        assert op_types(adapter) == ["Conv", "Conv", "Reshape", "Gemm", "Mul"]
+        assert op_types(adapter) == ["Conv", "Conv", "Reshape", "Gemm"]
         assert deviation(model, adapter) < 1e-5
 
 
