@@ -84,16 +84,19 @@ docs: $(VENV)/docs install
 	$(BIN)/python docs/api.py
 	$(BIN)/python docs/settings.py
 	$(BIN)/python docs/supported.py
+	$(BIN)/python docs/llms.py
 	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict  # not --quiet, which hides the warnings, too
 
-# Builds the wheel from the sdist, and uses it where nothing else of the repository is.
+# Builds the wheel from the sdist, checks that the README renders, and uses the wheel where nothing else of the repository is:
+# the scripts of tests/newcomer run there.
 CLEAN := build/clean
 dist: $(VENV)/docs
 	rm -rf dist $(CLEAN)
 	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 	$(PYTHON) -m venv $(CLEAN)
 	PYTHONWARNINGS=ignore $(CLEAN)/bin/pip install -q -c constraints.txt dist/quaver-*.whl
-	cd $(CLEAN) && bin/quaver --version && bin/python $(CURDIR)/tests/dist/installed.py
+	cd $(CLEAN) && bin/quaver --version && bin/python $(CURDIR)/tests/dist/installed.py && bin/python $(CURDIR)/tests/newcomer/newcomers.py
 
 bench: $(VENV)/bench install
 	$(BIN)/python -m benchmarks.run

@@ -3,9 +3,11 @@
 - docs/settings.md: every setting with its YAML key, its flag and its default.
 - tuner/api/config/keywords.py: the settings as typed keywords, for editors and mypy.
 - tuner/api/fit.py: the part of the docstring of `fit` that describes the settings.
+- docs/quaver.schema.json: the JSON schema of YAML files, which `quaver schema` prints.
 """
 
 import ast
+import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,11 +17,13 @@ import yaml
 
 from quaver import Config
 from quaver.api.config.layout import YAML_LAYOUT
+from quaver.api.config.schema import json_schema
 from quaver.api.config.setting import GROUPS, Setting, settings_of
 from quaver.command.main import make_parser
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("settings.md")
+SCHEMA = Path(__file__).with_name("quaver.schema.json")
 CONFIG = ROOT / "tuner" / "api" / "config" / "config.py"
 KEYWORDS = CONFIG.with_name("keywords.py")
 FIT = ROOT / "tuner" / "api" / "fit.py"
@@ -49,6 +53,14 @@ strategy: auto
 relative: 0.01
 max_trials: 30
 op_type_dict: {Add: fp32}
+```
+
+An editor with a YAML language server completes and checks a file that names the schema in its first line.
+`quaver schema > quaver.schema.json` writes the schema; docs/quaver.schema.json is the same.
+
+```yaml
+# yaml-language-server: $schema=quaver.schema.json
+tuning: {strategy: {name: auto}}
 ```
 
 `fit(model, "conf.yaml", ...)` and `quaver tune conf.yaml ...` read both forms. Every run writes its settings to
@@ -156,7 +168,8 @@ def _arguments(settings: Mapping[str, Setting]) -> str:
 
 def files() -> dict[Path, str]:
     """Return the content of each file that this script writes."""
-    return {PAGE: page(), KEYWORDS: keywords(), FIT: fit_source()}
+    schema = json.dumps(json_schema(), indent=2) + "\n"
+    return {PAGE: page(), KEYWORDS: keywords(), FIT: fit_source(), SCHEMA: schema}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("page", ["api", "settings", "supported"])
+@pytest.mark.parametrize("page", ["api", "settings", "supported", "llms"])
 def test_a_generated_page_is_up_to_date(page: str) -> None:
     made = runpy.run_path(str(DOCS / f"{page}.py"))
     assert made["PAGE"].read_text(encoding="utf-8") == made["page"](), "regenerate it with `make docs`"

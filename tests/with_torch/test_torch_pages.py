@@ -40,3 +40,11 @@ def test_the_example_trains_exports_and_tunes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "meets the criterion" in done.stdout
     assert (tmp_path / "digits-int8.onnx").exists()
+
+
+def test_the_newcomers_script_with_a_loader_runs(tmp_path: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "newcomer"))
+    from newcomers import prepare, run
+
+    done = run("dataloader", prepare(tmp_path))
+    assert done.returncode == 0, done.stderr

@@ -42,6 +42,8 @@ Find which ops of a float model can run in int8 while accuracy stays within your
   quaver export quaver_workspace/RUN --optuna journal.log
   quaver insights                                  show all runs on a live web page
   quaver report quaver_workspace/RUN -o report.html
+  quaver card quaver_workspace/RUN -o README.md    write a model card
+  quaver schema > quaver.schema.json               let an editor check YAML files
 """
 
 EPILOG = """\

@@ -47,6 +47,7 @@ quaver. Both models run unmodified.
   quaver check model.onnx model-int8.onnx --eval my_eval.py:accuracy --relative 0.01
   quaver check model.onnx model-int8.onnx --metric top1 --data test.npz --labels y.npy --faster-than 1.5
   quaver check model.onnx model-int8.onnx --metric top1 --data test.npz --labels y.npy --cpu haswell
+  quaver check --manifest publish/manifest.json        are these the published files?
   quaver check model.tflite model-int8.tflite --metric agreement --data test.npy --absolute 0.02 --junit check.xml
 
 With a score for each sample (a metric, or an --eval that returns or yields arrays) the loss has a confidence interval.
@@ -63,8 +64,11 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         usage="quaver check MODEL QUANTIZED (--eval FILE.py:FUNCTION | --metric NAME --data DATA) [options]",
         epilog="exit codes: 0 met, 3 not met or too slow, 4 inconclusive, 2 wrong usage or an error that quaver names.",
     )
-    parser.add_argument("model", metavar="MODEL", help="the float model")
-    parser.add_argument("quantized", metavar="QUANTIZED", help="the quantized model")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="the float model")
+    parser.add_argument("quantized", metavar="QUANTIZED", nargs="?", help="the quantized model")
+    parser.add_argument(
+        "--manifest", metavar="FILE", help="verify the files of a manifest that `quaver card` wrote, and nothing else"
+    )
     metric.add(parser, "those of --calib if not given")
     goal = parser.add_argument_group("what to keep")
     flags.add_criterion(goal)
@@ -106,6 +110,20 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def _check_manifest(args: argparse.Namespace) -> int:
+    """Verify a manifest and print the result."""
+    from quaver.api.manifest import check_manifest
+
+    if args.model is not None:
+        raise SettingsError("--manifest verifies the files that it names: leave the models out")
+    result = check_manifest(args.manifest)
+    if args.json:
+        print_json({"manifest": args.manifest, **result.to_dict()})
+    else:
+        print(result)
+    return 0 if result.met else 3
+
+
 class ProgressLine:
     """Print to stderr how many samples have run on an emulated processor, at most once per `INTERVAL` seconds."""
 
@@ -122,6 +140,10 @@ class ProgressLine:
 
 def run(args: argparse.Namespace) -> int:
     """Check the model and print the verdict."""
+    if args.manifest is not None:
+        return _check_manifest(args)
+    if args.model is None or args.quantized is None:
+        raise SettingsError("pass the float model and the quantized model, or --manifest FILE")
     if args.junit is not None and Path(expanded(args.junit)).is_dir():
         raise SettingsError(f"--junit takes a file to write, but {args.junit!r} is a folder")
     eval_func = metric.eval_func(args, args.calib)
