@@ -17,10 +17,10 @@ import numpy as np
 
 from quaver.adapters.data import InputSpec
 from quaver.errors import BuildError, SettingsError
+from quaver.extras import install_command
 from quaver.types import Array
 
 DEVICE = "CPU"
-INSTALL = "pip install 'quaver[openvino]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,8 @@ def package() -> Any:
         import openvino
     except ImportError as error:
         raise SettingsError(
-            f'runtime="openvino" needs the package openvino, which cannot be imported ({error}): {INSTALL}'
+            f'runtime="openvino" needs the package openvino, which cannot be imported ({error}): '
+            f"{install_command('openvino')}"
         ) from error
     return openvino
 
