@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import quaver
 from quaver.api.provenance import read_provenance
 from quaver.engine.scoring.judge import Judge, judge_snapshot
 from quaver.errors import HistoryError, ModelError, SettingsError
@@ -101,7 +100,7 @@ def manifest(run: str | os.PathLike[str], model: Path, folder: Path, commands: d
     portability = noted_portability(snapshot.notes, best.model_hash)
     return {
         "layout": LAYOUT,
-        "quaver": quaver.__version__,
+        "quaver": provenance.quaver,
         "files": {
             os.path.relpath(path.resolve(), folder.resolve()): {"sha256": sha256_of(path), "bytes": path.stat().st_size}
             for path in (model, data)
