@@ -54,6 +54,7 @@ def write(judged: Judge, base: Trial | None) -> None:
     ]
     right = ("trial", "score", "loss", *figures)
     tables.write([*(headings[at] for at in columns), "change"], cells, right, max(width, width - room + CHANGE_WIDTH))
+    _write_failures(trials)
 
 
 def _fitting_columns(headings: Sequence[str], widths: Sequence[int], width: int) -> tuple[list[int], int]:
@@ -117,5 +118,16 @@ def _change(trial: Trial, origin: Origin | None, room: int) -> Text:
     details = origin_text(origin, MAX_NAMED_OPS)
     change = tables.cell(details if len(details) <= room else origin_text(origin))
     if trial.failed:
-        change.append_text(tables.cell(f"; failed: {formatting.last_line(trial.error)}", tables.NOT_MET))
+        change.append_text(tables.cell("; failed", tables.NOT_MET))
     return change
+
+
+def _write_failures(trials: Sequence[Trial]) -> None:
+    """Print each error once, with the numbers of the trials that failed with it."""
+    failed: dict[str, list[int]] = {}
+    for trial in trials:
+        if trial.failed:
+            failed.setdefault(formatting.last_line(trial.error), []).append(trial.number)
+    for error, numbers in failed.items():
+        which = f"trial{'s' if len(numbers) > 1 else ''} {formatting.number_ranges(numbers)}"
+        tables.line(tables.cell(f"{which} failed: {error}", tables.NOT_MET))
