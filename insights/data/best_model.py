@@ -189,7 +189,8 @@ class Inspection:
         fp32, best = self.latency("fp32"), self.latency("best")
         threads = plural(int(fp32.get("threads", 1)), "thread")
         times = f"median latency {duration(best.get('p50'))} vs {duration(fp32.get('p50'))} in fp32"
-        return f"Trial {self.profile.get('trial')}: {times}, {threads}"
+        batch = f"batch {int(best['samples'])}, " if best.get("samples") else ""
+        return f"Trial {self.profile.get('trial')}: {times}, {batch}{threads}"
 
 
 def _notes_of(notes: PlainMapping) -> tuple[object, ...]:

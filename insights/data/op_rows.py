@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from quaver.errors import SettingsError
@@ -79,7 +79,7 @@ def op_rows(data: RunData, number: int | None = None) -> list[OpRow]:
     causes: dict[str, list[NotedCause]] = {}
     for cause in inspection.causes:
         causes.setdefault(cause.op, []).append(cause)
-    fp32_by_rules = ops_kept_by_rules(data)
+    fp32_by_rules, hosts = ops_kept_by_rules(data), fusion_hosts(data, fp32)
     rows = []
     for op in data.ops:
         details, choice = inspection.ops.get(op.name, _NOTHING), config[op.name]
@@ -96,11 +96,23 @@ def op_rows(data: RunData, number: int | None = None) -> list[OpRow]:
                 running_error=_relative(details.running),
                 fp32_seconds=times[0],
                 int8_seconds=times[1],
-                reason=_reason(choice, is_kept_by_rules, op_causes, sensitivity / median, times),
+                reason=_reason(
+                    choice, is_kept_by_rules, op_causes, sensitivity / median, times, hosts.get(op.name, "")
+                ),
                 causes=op_causes,
             )
         )
     return rows
+
+
+def fusion_hosts(data: RunData, seconds: Mapping[str, float]) -> dict[str, str]:
+    """Return the op whose kernel contains each op without a time of its own: the nearest one before it that has one."""
+    hosts: dict[str, str] = {}
+    for op in data.ops:
+        before = data.inspection.ops.get(op.name, _NOTHING).before
+        if seconds.get(op.name) == 0 and before:
+            hosts[op.name] = hosts.get(before[0], before[0])
+    return hosts
 
 
 def _config(data: RunData, number: int | None) -> QuantConfig | None:
@@ -117,6 +129,7 @@ def _reason(
     causes: tuple[NotedCause, ...],
     times_median: float,
     seconds: tuple[float, float],
+    host: str,
 ) -> str:
     """Return why an op runs in fp32, or what is bad about it in int8."""
     accuracy_causes = [cause for cause in causes if cause.kind != "slower"]
@@ -129,7 +142,10 @@ def _reason(
         sentences.append(accuracy_causes[0].sentence)
     elif times_median >= SENSITIVE_RATIO:
         sentences.append(f"Its sensitivity is {times_median:,.0f} times that of the median op.")
-    if seconds[1] >= FASTER_RATIO * seconds[0]:
+    if seconds[0] == 0 < seconds[1]:
+        kernel = f"the kernel of {host}" if host else "another op's kernel"
+        sentences.append(f"In fp32 it is fused into {kernel}; in int8 it takes {duration(seconds[1])}.")
+    elif seconds[1] >= FASTER_RATIO * seconds[0]:
         sentences.append(f"int8 is not faster: {duration(seconds[1])} vs {duration(seconds[0])} in fp32.")
     return " ".join(sentences) or "No cause of its own: next to fp32 ops, int8 would need conversions."
 

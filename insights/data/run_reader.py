@@ -201,6 +201,11 @@ class FollowedRun:
         self._lock = threading.Lock()
 
     @property
+    def data(self) -> RunData | None:
+        """The run as it was read last; None if it was not read yet, or there is nothing to read."""
+        return self._data
+
+    @property
     def problem(self) -> str:
         """Why nothing can be read, as long as there is no data."""
         return self._problem

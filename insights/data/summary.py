@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -34,6 +34,24 @@ class Fact(NamedTuple):
     label: str
     value: str
     note: str = ""
+
+
+# Judgement: characters of a value and of a note that fit a card.
+MAX_CARD_VALUE, MAX_CARD_NOTE = 18, 60
+# Judgement: cards that stand side by side on a wide screen.
+MAX_CARDS = 8
+
+
+def cards_and_list(facts: Sequence[Fact]) -> tuple[list[Fact], list[Fact]]:
+    """Return the facts that fit a card, and those whose texts are too long for one."""
+    short = [fact for fact in facts if len(fact.value) <= MAX_CARD_VALUE and len(fact.note) <= MAX_CARD_NOTE]
+    return short, [fact for fact in facts if fact not in short]
+
+
+def card_columns(count: int) -> int:
+    """Return how many cards stand in one row, so that all rows are about as long."""
+    rows = max(1, -(-count // MAX_CARDS))
+    return max(1, -(-count // rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +125,33 @@ def _headline(data: RunData) -> tuple[str, str]:
         kind = "met" if best.met else "running" if data.state is RunState.RUNNING else "not met"
         return kind, f"Budget {outcome}{caveat}: {criterion}; {loss_sentence}."
     if best.met:
-        return "met", f"Criterion met{caveat}: {loss_sentence}, and {allowed_text} is allowed."
+        speed = "" if no_gain else _speed(best)
+        return "met", f"Criterion met{speed}{caveat}: {loss_sentence}, and {allowed_text} is allowed."
     kind = "running" if data.state is RunState.RUNNING else "not met"
     return kind, f"Criterion not met: {loss_sentence} at best, and {allowed_text} is allowed."
+
+
+def _speed(best: Trial) -> str:
+    """Return the latency of a trial for the headline; empty if it was not measured."""
+    ratio = best.measured.get("latency")
+    return "" if ratio is None else f" at {ratio:.2f}x fp32 latency"
+
+
+def model_name(data: RunData) -> str:
+    """Return the file name of the model; empty if the run did not record it."""
+    return name(_model(data).replace("\\", "/").rpartition("/")[2], 60)
+
+
+def strategy_name(data: RunData) -> str:
+    """Return the name of the strategy; empty if the run did not record it."""
+    return name(str(data.snapshot.run.settings.get("strategy") or ""), 40)
+
+
+def verdict_word(data: RunData) -> str:
+    """Return the verdict in a word or two, for lists of runs."""
+    if data.state is RunState.RUNNING:
+        return "running"
+    return {"warned": "met, with warnings", "nothing": "no result"}.get(kind := verdict(data).kind, kind)
 
 
 def _facts(data: RunData) -> list[Fact]:

@@ -42,6 +42,11 @@ def duration(seconds: float | None) -> str:
     return milliseconds(seconds * 1e3) if seconds < 0.9995 else formatting.duration(seconds)
 
 
+def time_text(seconds: float) -> str:
+    """Return the time of an op. An op without a time of its own is part of another op's kernel."""
+    return "fused" if seconds == 0 else duration(seconds)
+
+
 def size(count: int | None) -> str:
     """Return a file size; a dash if it is not known."""
     return file_size(count) if count else MISSING

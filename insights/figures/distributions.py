@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from quaver.insights.data.best_model import Histogram, OpDetails
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.text import figure_text
-from quaver.insights.figures.style import FAILED, FAINT, FP32, INT8, REST, empty, styled
+from quaver.insights.figures.style import FAILED, FAINT, FP32, INT8, REST, TRANSPARENT, empty, styled
 from quaver.types import PlainDict
 
 
@@ -46,7 +46,7 @@ def rows_figure(histogram: Histogram | None, tensor: str) -> go.Figure:
             z=histogram.rows,
             x=(edges[:-1] + edges[1:]) / 2,
             y=np.arange(len(histogram.rows)) * histogram.row_run,
-            colorscale=[[0, "#FFFFFF"], [0.02, "#D6E6F2"], [1, "#08306B"]],
+            colorscale=[[0, TRANSPARENT], [0.02, "#9CC4DF"], [1, "#1D6FA5"]],
             showscale=False,
             hovertemplate="channel %{y}, value %{x:.4g}<extra></extra>",
         )
@@ -55,7 +55,7 @@ def rows_figure(histogram: Histogram | None, tensor: str) -> go.Figure:
         figure,
         300,
         legend=False,
-        x={"title": f"value of the {tensor}; darker is more", "showgrid": False},
+        x={"title": f"value of the {tensor}; stronger colours are more values", "showgrid": False},
         y={"title": "channel", "autorange": "reversed", "showgrid": False},
     )
 

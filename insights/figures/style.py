@@ -7,15 +7,20 @@ import plotly.graph_objects as go
 from quaver.types import PlainDict
 
 INT8, FP32, CONVERSION, REST = "#0072B2", "#E69F00", "#CC79A7", "#8A8F98"
-MET, NOT_MET, FAILED, BEST = "#009E73", "#8A8F98", "#D55E00", "#111827"
+MET, NOT_MET, FAILED, BEST = "#009E73", "#8A8F98", "#D55E00", "#8B5CF6"
 # Trials that were stopped early, whose figures are estimates: name, colour and symbol.
 STOPPED = "stopped early", NOT_MET, "diamond-open"
 INK, FAINT, GRID = "#1F2937", "#6B7280", "#E5E7EB"
+# The styles of the page give the background, and texts and grids their colours on a dark screen.
+TRANSPARENT = "rgba(0,0,0,0)"
 BY_KIND = {"int8": INT8, "fp32": FP32, "conversion": CONVERSION, "rest": REST, "mixed": "#56B4E9"}
 # The colours of several runs in one figure.
 SERIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8F98", "#111827")
 
 FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif", "size": 13, "color": INK}
+
+# Judgement: with more ticks than this, every whole number is too many.
+MAX_SINGLE_TICKS = 16
 
 LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0, "font": {"size": 12}}
 
@@ -40,8 +45,8 @@ def styled(
             "showlegend": legend,
             "legend": LEGEND,
             "hoverlabel": {"font": {"size": 12}, "align": "left"},
-            "plot_bgcolor": "white",
-            "paper_bgcolor": "white",
+            "plot_bgcolor": TRANSPARENT,
+            "paper_bgcolor": TRANSPARENT,
             **axes,
             **layout,
         }
@@ -53,6 +58,12 @@ def _axis(settings: PlainDict) -> PlainDict:
     """Return the settings of an axis, in addition to those that all axes have. `title` is a text."""
     title = {"text": settings.get("title", ""), "font": {"size": 12, "color": FAINT}, "standoff": 10}
     return {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, **settings, "title": title}
+
+
+def whole_numbers(title: str, count: int) -> PlainDict:
+    """Return the settings of an axis that counts from 1, without ticks between whole numbers."""
+    few = {"dtick": 1} if count < MAX_SINGLE_TICKS else {}
+    return {"title": title, "tickformat": "d", "rangemode": "tozero", **few}
 
 
 def level(y: float, text: str, colour: str, dash: str, above: bool = True) -> PlainDict:
@@ -68,7 +79,7 @@ def level(y: float, text: str, colour: str, dash: str, above: bool = True) -> Pl
 
 def best_marker(size: int = 19) -> PlainDict:
     """Return the marker of the best trial: a frame around its own mark."""
-    return {"color": "rgba(0,0,0,0)", "symbol": "star-diamond", "size": size, "line": {"width": 2, "color": BEST}}
+    return {"color": TRANSPARENT, "symbol": "star-diamond", "size": size, "line": {"width": 2, "color": BEST}}
 
 
 def empty(reason: str, height: int = 200) -> go.Figure:

@@ -12,7 +12,18 @@ from quaver.formatting import loss
 from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.text import figure_text
 from quaver.insights.data.trial_rows import TrialRow
-from quaver.insights.figures.style import INT8, MET, NOT_MET, SERIES, STOPPED, best_marker, empty, level, styled
+from quaver.insights.figures.style import (
+    INT8,
+    MET,
+    NOT_MET,
+    SERIES,
+    STOPPED,
+    best_marker,
+    empty,
+    level,
+    styled,
+    whole_numbers,
+)
 
 # Judgement: with more trials, their numbers overlap in the figure.
 MAX_NUMBERED = 40
@@ -131,8 +142,9 @@ def compare_trials(runs: Sequence[RunData]) -> go.Figure:
         figure.add_scatter(x=xs, y=ys, mode="lines+markers", name=name, line={"color": colour, "shape": "hv"})
     if not runs:
         return empty("Choose two or more runs.")
+    longest = max(len(data.rows) for data in runs)
     down = {"title": "smallest loss so far (% if relative)"}
-    return styled(figure, x={"title": "trial", "tickformat": "d"}, y=down)
+    return styled(figure, x=whole_numbers("trial", longest), y=down)
 
 
 def compare_tradeoff(runs: Sequence[RunData]) -> go.Figure:

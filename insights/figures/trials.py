@@ -20,6 +20,7 @@ from quaver.insights.figures.style import (
     empty,
     level,
     styled,
+    whole_numbers,
 )
 
 
@@ -69,8 +70,7 @@ def trials_figure(data: RunData) -> go.Figure:
             marker=best_marker(),
             hoverinfo="skip",
         )
-    across = {"title": "trial", "tickformat": "d", "rangemode": "tozero"} | ({"dtick": 1} if len(rows) < 16 else {})
-    return styled(figure, x=across, y={"title": "score"})
+    return styled(figure, x=whole_numbers("trial", len(rows)), y={"title": "score"})
 
 
 def _add_best_so_far(figure: go.Figure, data: RunData) -> None:

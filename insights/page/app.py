@@ -103,7 +103,9 @@ def _frame(runs: Runs) -> html.Div:
                 ]
             ),
             html.Div(id="damage", className="warn"),
-            dcc.Tabs(tabs, value="verdict", id="view", className="tabs", parent_className="tabs-frame"),
+            dcc.Tabs(
+                tabs, value="verdict", id="view", className="tabs", parent_className="tabs-frame", mobile_breakpoint=0
+            ),
             html.Main(id="content"),
             dcc.Interval(id="tick", interval=POLL_MILLISECONDS),
             dcc.Store(id="begun"),
@@ -115,7 +117,7 @@ def _frame(runs: Runs) -> html.Div:
 
 
 def _options(runs: Runs, keys: Sequence[str]) -> list[dict[str, str]]:
-    return [{"label": name(runs.label(key)), "value": key} for key in keys]
+    return [{"label": name(runs.description(key), 200), "value": key} for key in keys]
 
 
 class _Answers:
@@ -230,14 +232,24 @@ class _Answers:
             keys = [key for key in opened if isinstance(key, str)] if isinstance(opened, list) else []
             return no_update if context is None else graph.elements(context.ops(), level, keys, colour)
 
-    def tapped(self, node: object, opened: object) -> tuple[object, object, object]:
-        """Open a module, or go to an op."""
-        if not isinstance(node, dict):
-            return no_update, no_update, no_update
-        if isinstance(node.get("place"), int) and node["place"] >= 0:
-            return node["place"], "op", no_update
-        before = opened if isinstance(opened, list) else []
-        return no_update, no_update, [*before, str(node.get("id"))]
+    def tapped(self, node: object, opened: object, run_state: object) -> tuple[object, object]:
+        """Open a module, or show what an op is."""
+        place = node.get("place") if isinstance(node, dict) else None
+        if not isinstance(node, dict) or not isinstance(place, int):
+            return no_update, no_update
+        if place < 0:
+            before = opened if isinstance(opened, list) else []
+            return [], [*before, str(node.get("id"))]
+        with self._runs.lock:
+            context = self._context(_run_of(run_state))
+            rows = [] if context is None else context.ops()
+            return (graph.about_node(rows[place], place) if place < len(rows) else []), no_update
+
+    def zoomed(self, fit: object, actual: object) -> tuple[object, object]:
+        """Show the whole graph, or a part of it at its actual size."""
+        if isinstance(ctx.triggered_id, dict) and ctx.triggered_id.get("part") == "graph-fit":
+            return {"name": "preset", "fit": True, "padding": 20, "clicks": fit}, no_update
+        return no_update, 1 + 1e-6 * (actual if isinstance(actual, int) else 0)  # the same zoom again would do nothing
 
     def compared(self, keys: object) -> object:
         """Return the chosen runs in one table and in the same figures."""
@@ -278,6 +290,13 @@ def _row(cell: object) -> tuple[object, object]:
     if not isinstance(key, str) or not key.isdecimal() or len(key) > 9:
         return no_update, no_update
     return int(key), "op"
+
+
+def _opened(clicks: list[object]) -> tuple[object, object]:
+    """Return the op whose button was clicked."""
+    identity = ctx.triggered_id
+    place = identity.get("place") if isinstance(identity, dict) and any(clicks) else None
+    return (place, "op") if isinstance(place, int) else (no_update, no_update)
 
 
 def _bar(clicked: Clicked) -> tuple[object, object]:
@@ -337,7 +356,15 @@ def _add_callbacks(app: Dash, runs: Runs) -> None:
         run_state, **later,
     )(answers.graph)  # fmt: skip
     app.callback(
-        Output("op", "data", allow_duplicate=True), Output("view", "value", allow_duplicate=True),
-        Output("opened", "data"), Input({"part": "graph"}, "tapNodeData"), State("opened", "data"), **later,
+        Output({"part": "graph-node"}, "children"), Output("opened", "data"),
+        Input({"part": "graph"}, "tapNodeData"), State("opened", "data"), run_state, **later,
     )(answers.tapped)  # fmt: skip
+    app.callback(
+        Output({"part": "graph"}, "layout"), Output({"part": "graph"}, "zoom"),
+        Input({"part": "graph-fit"}, "n_clicks"), Input({"part": "graph-actual"}, "n_clicks"), **later,
+    )(answers.zoomed)  # fmt: skip
+    app.callback(
+        Output("op", "data", allow_duplicate=True), Output("view", "value", allow_duplicate=True),
+        Input({"part": "graph-open", "place": ALL}, "n_clicks"), **later,
+    )(_opened)  # fmt: skip
     app.callback(Output({"part": "comparison"}, "children"), Input({"part": "compared"}, "value"))(answers.compared)

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from quaver.insights.data.summary import Fact
+from quaver.insights.data.summary import Fact, card_columns, cards_and_list
 from quaver.types import PlainDict, PlainMapping
 
 # The buttons of a figure; none of them leads to another host.
@@ -39,8 +39,9 @@ def _height(drawn: go.Figure) -> dict[str, int]:
 
 
 def cards(facts: Sequence[Fact]) -> html.Div:
-    """Return facts, each in its own card."""
-    return html.Div(
+    """Return facts, each in its own card; those with long texts follow in a list."""
+    short, long = cards_and_list(facts)
+    boxes = html.Div(
         [
             html.Div(
                 [
@@ -50,10 +51,12 @@ def cards(facts: Sequence[Fact]) -> html.Div:
                 ],
                 className="card",
             )
-            for fact in facts
+            for fact in short
         ],
         className="cards",
+        style={"--columns": card_columns(len(short))},
     )
+    return html.Div([boxes, *([facts_list(long)] if long else [])])
 
 
 def facts_list(facts: Sequence[Fact]) -> html.Dl:
@@ -97,8 +100,14 @@ def number_column(field: str, title: str, digits: str = ".4g", **options: object
     shown = {"function": f"params.value == null ? '' : d3.format('{digits}')(params.value)"}
     return {
         "field": field, "headerName": title, "type": "rightAligned", "filter": "agNumberColumnFilter",
-        "valueFormatter": shown, "width": 95, **options,
+        "valueFormatter": shown, "width": 92, "suppressHeaderFilterButton": True, **options,
     }  # fmt: skip
+
+
+def time_column(field: str, title: str, tooltip: str) -> PlainDict:
+    """Return a column of times in microseconds. An op that takes no time of its own is part of another op's kernel."""
+    shown = "params.value == null ? '' : params.value == 0 ? 'fused' : d3.format('.4~g')(params.value)"
+    return number_column(field, title, valueFormatter={"function": shown}, headerTooltip=tooltip)
 
 
 def text_column(field: str, title: str, **options: object) -> PlainDict:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quaver.formatting import plural
 from quaver.history import FILE_NAME
 from quaver.insights.data.op_rows import OpRow, op_rows
 from quaver.insights.data.run_reader import FollowedRun, RunData
+from quaver.insights.data.summary import model_name, strategy_name, verdict_word
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class ViewContext:
 
 # Judgement: runs of one folder that are listed, the newest first.
 MAX_RUNS = 500
+# Judgement: runs that are read at the start, for their model, strategy and verdict in the list.
+MAX_READ = 20
 
 
 class Runs:
@@ -46,10 +51,17 @@ class Runs:
         self.lock = threading.RLock()
         self._folders = [Path(folder).absolute() for folder in folders]
         self._runs: dict[str, FollowedRun] = {}
+        self._described: dict[str, tuple[tuple[object, ...], str]] = {}
         self._ops: dict[tuple[str, int | None], tuple[int, list[OpRow]]] = {}
         # The latest run is shown first. Reading a large one takes as long as a browser needs to start.
-        latest = self.scan()[:1]
-        threading.Thread(target=lambda: [self.poll(key) for key in latest], daemon=True, name="quaver-read").start()
+        latest = self.scan()[:MAX_READ]
+        threading.Thread(target=self._read, args=(latest,), daemon=True, name="quaver-read").start()
+
+    def _read(self, keys: Sequence[str]) -> None:
+        """Read runs in the background, one at a time, so that a request waits for one of them at most."""
+        for key in keys:
+            with self.lock:
+                self.poll(key)
 
     def scan(self) -> list[str]:
         """Return the keys of all runs, the latest first, including new ones."""
@@ -62,6 +74,18 @@ class Runs:
     def label(self, key: str) -> str:
         """Return the name of a run: its folder."""
         return _name(self._runs[key].path)
+
+    def description(self, key: str) -> str:
+        """Return the folder of a run, and its model, strategy, verdict and age if the run has been read."""
+        run = self._runs[key]
+        data = run.data
+        if data is None:
+            return " · ".join([_name(run.path), *_age(run.path)])
+        version = data.version, data.state
+        if self._described.get(key, ((), ""))[0] != version:
+            parts = (_name(run.path), model_name(data), strategy_name(data), verdict_word(data))
+            self._described[key] = version, " · ".join(filter(None, parts))
+        return " · ".join([self._described[key][1], *_age(run.path)])
 
     def poll(self, key: str | None) -> RunData | None:
         """Return a run in its current state; None if there is none of that key, or it is empty."""
@@ -85,6 +109,19 @@ class Runs:
             }
             self._ops[key, number] = data.version, rows
         return rows
+
+
+def _age(place: Path) -> list[str]:
+    """Return how long ago a run was written, in a list that is empty if that cannot be read."""
+    path = place if place.is_file() else place / FILE_NAME
+    try:
+        seconds = time.time() - path.stat().st_mtime
+    except OSError:
+        return []
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            return [f"{plural(int(seconds // length), unit)} ago"]
+    return ["just now"]
 
 
 def _name(place: Path) -> str:

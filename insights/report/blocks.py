@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from quaver.insights.data.summary import Fact
+from quaver.insights.data.summary import Fact, card_columns
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -74,6 +74,11 @@ class Cards:
 
     template: ClassVar[str] = "cards"
     facts: Sequence[Fact]
+
+    @property
+    def columns(self) -> int:
+        """How many of them stand in one row."""
+        return card_columns(len(self.facts))
 
 
 @dataclass(frozen=True)

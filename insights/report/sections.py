@@ -12,7 +12,7 @@ from quaver.insights.data import graph
 from quaver.insights.data.best_model import profile_rows, uncovered
 from quaver.insights.data.op_rows import OpRow, best_scores, largest_gain, most_sensitive, op_rows
 from quaver.insights.data.run_reader import RunData
-from quaver.insights.data.summary import recover_command, state_phrase, verdict
+from quaver.insights.data.summary import cards_and_list, recover_command, state_phrase, verdict
 from quaver.insights.data.text import duration, name, percent, precision, size
 from quaver.insights.report.blocks import (
     Block,
@@ -55,7 +55,10 @@ def _summary(data: RunData, figures: bool) -> Iterator[Block]:
     yield Paragraph(state_phrase(data), "faint")
     if data.snapshot.damage:
         yield Paragraph(f"The file is damaged: {data.snapshot.damage}. The report shows the undamaged part.", "warn")
-    yield Cards(result.facts)
+    short, long = cards_and_list(result.facts)
+    yield Cards(short)
+    if long:
+        yield FactList(long)
     yield Heading("Time by stage")
     if figures:
         from quaver.insights.figures.profile import costs_figure

@@ -62,9 +62,10 @@ def test_clicks_in_the_tables_open_details(watched: Any, served: Page) -> None:
     page.wait_for_selector(".view.verdict .headline")
     watched.view("trials").wait_for_selector(".ag-row")
     boxes = page.locator(".ag-row .ag-checkbox-input")
-    boxes.nth(0).click()
-    page.wait_for_selector("h3:has-text('Trial 1: not met')")
+    assert "float model" in page.inner_text(".ag-row[row-index='0']")  # the first row; trials follow
     boxes.nth(1).click()
+    page.wait_for_selector("h3:has-text('Trial 1: not met')")
+    boxes.nth(2).click()
     page.wait_for_selector("h3:has-text('Trial 1 and trial 2')")
     watched.view("ops").wait_for_selector(".ag-row")
     name = page.locator(".ag-row[row-index='4'] [col-id=name]")
@@ -89,7 +90,59 @@ def test_clicks_in_the_graph_open_modules_and_ops(watched: Any, served: Page) ->
         if not folded:
             break
         page.wait_for_function(f"{NODES}.length != {before}")
+    opened = page.locator(".view.graph button:has-text('open this op')")
+    opened.wait_for()
+    wanted = page.inner_text(".view.graph h3")
+    assert "in fp32" in page.inner_text(".view.graph dl")
+    opened.click()
     page.wait_for_selector(".view.op .js-plotly-plot")
+    assert page.inner_text(".view.op h3 >> nth=0") == wanted
+
+
+def test_a_graph_is_shown_whole_or_at_its_actual_size(watched: Any, served: Page) -> None:
+    page = watched.page
+    page.goto(served.url)
+    page.wait_for_selector(".view.verdict .headline")
+    watched.view("graph").wait_for_selector("canvas")
+    zoom = f"{NODES}[0].cy().zoom()"
+    page.wait_for_function(f"{NODES}.length > 0")
+    page.click("button:has-text('actual size')")
+    page.wait_for_function(f"() => Math.abs({zoom} - 1) < 0.01")
+    page.click("button:has-text('zoom to fit')")
+    inside = "node => node.renderedBoundingBox().x1 > -9 && node.renderedBoundingBox().x2 < node.cy().width() + 9"
+    page.wait_for_function(f"() => {NODES}.every({inside})")
+
+
+def test_the_page_is_dark_where_the_system_is(browser: Any, served: Page) -> None:
+    colours = {}
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        page = context.new_page()
+        page.goto(served.url)
+        page.wait_for_selector(".view.verdict .js-plotly-plot .xtick text")
+        colours[scheme] = [
+            page.evaluate(f"getComputedStyle(document.querySelector({element!r})).{what}")
+            for element, what in (
+                ("body", "backgroundColor"),
+                (".js-plotly-plot .xtick text", "fill"),
+                (".card", "color"),
+            )
+        ]
+        context.close()
+    assert colours["light"][0] == "rgb(255, 255, 255)"
+    assert all(light != dark for light, dark in zip(*colours.values(), strict=True))
+
+
+def test_a_narrow_screen_needs_no_scrolling_to_the_side(browser: Any, served: Page) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(served.url)
+    page.wait_for_selector(".view.verdict .headline")
+    for place in range(9):
+        page.locator(".tab").nth(place).click()
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, place
+    context.close()
 
 
 def test_a_point_of_the_trade_off_gives_the_command_that_rebuilds_its_model(watched: Any, served: Page) -> None:

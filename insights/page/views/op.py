@@ -8,7 +8,7 @@ from dash.development.base_component import Component
 from quaver.formatting import MISSING, disturbed_parts
 from quaver.insights.data.op_rows import OpRow
 from quaver.insights.data.summary import Fact
-from quaver.insights.data.text import duration, listed, name
+from quaver.insights.data.text import listed, name, time_text
 from quaver.insights.figures.distributions import activation_figure, channels_figure, rows_figure, weight_figure
 from quaver.insights.page.components import cards, copyable, static_figure
 from quaver.insights.page.runs import ViewContext
@@ -40,27 +40,28 @@ def _worst(ops: list[OpRow]) -> int:
 def _about(row: OpRow) -> list[Component]:
     details = row.details
     facts = [
-        Fact("precision", str(row.choice), name(row.op.kind)),
+        Fact("precision", str(row.choice.precision), f"{name(row.op.kind)}; {_how(row)}".removesuffix("; ")),
         Fact("sensitivity", _number(row.sensitivity), "output error with only this op in int8"),
         Fact("own error", _number(row.local_error), "from float inputs"),
         Fact("error in the model", _number(row.running_error), "with the errors of earlier ops"),
-        Fact("time", duration(row.int8_seconds), f"in int8; {duration(row.fp32_seconds)} in fp32"),
+        Fact("time", time_text(row.int8_seconds), f"in int8; {time_text(row.fp32_seconds)} in fp32"),
         Fact(
             "output",
             f"{details.low:.3g} … {details.high:.3g}" if details.low == details.low else MISSING,
             "in fp32",
         ),
     ]
-    causes: list[Component] = []
-    for cause in row.causes:
-        causes.append(html.P([html.B(cause.kind), f": {cause.sentence} {cause.advice}"]))
-        if cause.paste:
-            causes.append(copyable(Fact("rule for fit", cause.paste)))
-    reason = [html.P(row.reason, className="why")] if row.reason else []
+    causes: list[Component] = [
+        html.P([html.B(cause.kind.replace("_", " ")), f": {cause.sentence} {cause.advice}"]) for cause in row.causes
+    ]
+    is_told = any(cause.sentence in row.reason for cause in row.causes)
+    reason = [html.P(row.reason, className="why")] if row.reason and not is_told else []
     reason += [html.P(sentence) for sentence in parts_sentences(row)]
-    if not row.choice.quantized or row.causes:
-        rule = Fact("rule to keep it in fp32", f"op_name_dict={{{row.op.name[:400]!r}: 'fp32'}}")
-        causes.append(copyable(rule))
+    rules = dict.fromkeys(cause.paste for cause in row.causes if cause.paste)
+    causes += [copyable(Fact("rule for fit", rule)) for rule in rules]
+    keep = f"op_name_dict={{{row.op.name[:400]!r}: 'fp32'}}"
+    if (not row.choice.quantized or row.causes) and keep.replace("'", '"') not in rules:
+        causes.append(copyable(Fact("rule to keep it in fp32", keep)))
     before = listed(list(details.before), 6, 80)
     inputs = [html.P(f"Inputs: {before}." + (f" Module: {name(details.module)}." if details.module else ""),
                     className="faint")] if before or details.module else []  # fmt: skip
@@ -100,6 +101,11 @@ def _distributions(row: OpRow) -> list[Component]:
             right.append(static_figure(channels_figure(details.activation, "activation")))
     columns = [html.Div(part) for part in (left, right) if part]
     return [html.Div(columns, className="columns" if len(columns) == 2 else "")]
+
+
+def _how(row: OpRow) -> str:
+    """Return how an op is quantized: all of its choice but the precision."""
+    return str(row.choice).removeprefix(str(row.choice.precision)).strip()
 
 
 def _number(value: float) -> str:

@@ -11,30 +11,33 @@ from quaver.insights.data.op_rows import OpRow, best_scores, largest_gain, most_
 from quaver.insights.data.text import name
 from quaver.insights.figures.distributions import weights_figure
 from quaver.insights.figures.ops import ops_figure, ranking_figure, steps_figure
-from quaver.insights.page.components import figure, grid, number_column, text_column
+from quaver.insights.page.components import figure, grid, number_column, text_column, time_column
 from quaver.insights.page.runs import ViewContext
 from quaver.types import PlainDict
 
-_STYLE = {
-    "styleConditions": [
-        {"condition": "params.value == 'fp32'", "style": {"color": "#8A5A00", "fontWeight": 600}},
-        {"condition": "params.value == 'int8'", "style": {"color": "#005A8C", "fontWeight": 600}},
-    ]
-}
+_CLASSES = {precision: f"params.value == '{precision}'" for precision in ("fp32", "int8")}
 COLUMNS = [
     {"field": "place", "headerName": "#", "width": 75, "type": "rightAligned"},
     text_column("name", "op", minWidth=240, flex=1),
-    text_column("kind", "kind", width=90),
-    text_column("precision", "precision", width=95, cellStyle=_STYLE),
+    text_column("kind", "type", width=110),
+    text_column(
+        "precision",
+        "precision",
+        width=110,
+        headerTooltip="how it runs in the trial that is shown",
+        cellClassRules=_CLASSES,
+    ),
     number_column("alone", "sensitivity", ".1e", width=110, headerTooltip="output error with only this op in int8"),
-    number_column("local", "own error", ".1e", width=100, headerTooltip="its error from float inputs"),
-    number_column("running", "model error", ".1e", width=110, headerTooltip="its error in the running model"),
-    number_column("fp32", "fp32 µs", ".4~g", width=105),
-    number_column("int8", "int8 µs", ".4~g", width=105),
-    number_column("low", "low", ".3~g", width=75),
-    number_column("high", "high", ".3~g", width=75),
+    number_column("local", "own error", ".1e", width=100, headerTooltip="its error when its inputs are exact"),
+    number_column(
+        "running", "error in model", ".1e", width=120, headerTooltip="its error in the model, with those of earlier ops"
+    ),
+    time_column("fp32", "µs in fp32", "its time in fp32; fused: part of another op's kernel"),
+    time_column("int8", "µs in int8", "its time in int8; fused: part of another op's kernel"),
+    number_column("low", "minimum", ".3~g", width=95, headerTooltip="the smallest value of its output in fp32"),
+    number_column("high", "maximum", ".3~g", width=95, headerTooltip="the largest value of its output in fp32"),
     text_column("mode", "mode", width=95),
-    text_column("calibration", "calib.", width=95),
+    text_column("calibration", "calibration", width=115, headerTooltip="how the range of its input was chosen"),
     text_column("why", "reason", minWidth=300, flex=2),
 ]
 FILTERS = {"all": "all ops", "fp32": "fp32 only", "slower": "not faster in int8", "causes": "with a cause"}

@@ -28,7 +28,10 @@ def layout(context: ViewContext) -> list[Component]:
         return [html.P("The best model is profiled when a run ends; this one has no profile yet.")]
     shares = [f"{kind.count} {kind.kind} ({percent(kind.share)} of the fp32 time)" for kind in uncovered(context.data)]
     missing = [html.P(f"Nodes without an int8 kernel: {listed(shares, 8, 80)}.")] if shares else []
-    overhead = "The runtime's profiler measures the kernels and slows them down a little."
+    overhead = (
+        "The runtime's profiler slows the kernels down, and it counts the time on the clock. "
+        "The latency in the summary was measured without it, in processor time."
+    )
     cells = [
         {
             "key": str(place),

@@ -10,6 +10,7 @@ from quaver.insights.figures.profile import costs_figure
 from quaver.insights.figures.trials import trials_figure
 from quaver.insights.page.components import cards, copyable, facts_list, figure
 from quaver.insights.page.runs import ViewContext
+from quaver.insights.page.views.trials import has_figures
 
 # Judgement: ops that are listed; the view of ops has all of them.
 MAX_LISTED = 8
@@ -20,8 +21,11 @@ def layout(context: ViewContext) -> list[Component]:
     result = verdict(context.data)
     return [
         html.Div(headline(context), id={"text": "headline"}),
-        html.H3("Score of each trial"),
-        figure("trials", trials_figure(context.data)),
+        *(
+            [html.H3("Score of each trial"), figure("trials", trials_figure(context.data))]
+            if has_figures(context.data)
+            else []
+        ),
         html.H3("Time by stage"),
         figure("costs", costs_figure(result.costs)),
         html.Div(

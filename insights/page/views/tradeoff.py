@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 from quaver.engine.timing.objective import axes
 from quaver.formatting import MISSING, loss, score
 from quaver.insights.data.run_reader import RunData
-from quaver.insights.data.summary import Fact, recover_command
+from quaver.insights.data.summary import Fact, recover_command, strategy_name
 from quaver.insights.data.text import name, size
 from quaver.insights.figures.tradeoff import compare_tradeoff, compare_trials, tradeoff_figure
 from quaver.insights.page.components import copyable, figure, static_figure
@@ -82,5 +82,5 @@ def _cells(data: RunData) -> tuple[str, ...]:
         MISSING if row is None else row.bits,
         MISSING if row is None else str(row.fp32),
         str(len(data.rows)),
-        name(str(data.snapshot.run.settings.get("strategy", MISSING)), 40),
+        strategy_name(data) or MISSING,
     )

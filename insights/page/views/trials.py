@@ -6,7 +6,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from quaver.formatting import plural, score
-from quaver.insights.data.run_reader import RunData
+from quaver.insights.data.run_reader import RunData, RunState
 from quaver.insights.data.summary import Fact, recover_command
 from quaver.insights.data.text import listed, name
 from quaver.insights.figures.trials import matrix_figure, trials_figure
@@ -15,54 +15,58 @@ from quaver.insights.page.runs import ViewContext
 from quaver.limit import loss_range
 from quaver.types import PlainDict
 
-_STYLE = {
-    "styleConditions": [
-        {"condition": "params.value.startsWith('met')", "style": {"color": "#00734F", "fontWeight": 600}},
-        {"condition": "params.value == 'failed'", "style": {"color": "#B3450B", "fontWeight": 600}},
-    ]
-}
+_CLASSES = {"met": "params.value.startsWith('met')", "failed": "params.value == 'failed'"}
 # The value stays a number, for sorting and filtering; only its text says "better".
 _LOSS = {
     "function": "params.value == null ? '' : d3.format('.4~g')(Math.abs(params.value)) "
     "+ (params.value < 0 ? ' better' : '')"
 }
 COLUMNS = [
-    number_column("number", "trial", "d"),
-    number_column("score", "score", ".6~g"),
+    number_column("number", "trial", "d", width=85),
+    number_column("score", "score", ".6~g", width=88),
     number_column("loss", "loss", ".4~g", width=95, valueFormatter=_LOSS),
-    text_column("verdict", "verdict", width=100, cellStyle=_STYLE),
-    number_column("latency", "latency", ".3~f", headerTooltip="latency / fp32 latency"),
-    number_column("ms", "ms", ".4~g", width=85),
+    text_column("verdict", "verdict", width=112, cellClassRules=_CLASSES),
+    number_column("latency", "latency", ".3~f", headerTooltip="a multiple of the fp32 latency"),
+    number_column("ms", "ms", ".4~g", width=85, headerTooltip="milliseconds of one inference"),
     number_column("size", "MB", ".4~g", width=85),
-    number_column("int8", "int8", "d", width=80),
-    number_column("fp32", "fp32", "d", width=80),
-    number_column("origin", "from", "d", width=80, headerTooltip="the trial that it was derived from"),
-    text_column("changes", "changes", flex=1, minWidth=260),
+    number_column("int8", "int8", "d", width=75, headerTooltip="ops in int8"),
+    number_column("fp32", "fp32", "d", width=75, headerTooltip="ops in fp32"),
+    number_column("origin", "from", "d", width=75, headerTooltip="the trial that it was derived from"),
+    text_column("changes", "changes", flex=1, minWidth=140),
     number_column("seconds", "s", ".3~g", width=80, headerTooltip="seconds in eval_func"),
 ]
 # Judgement: ops of a trial that are listed; the view of ops has all of them.
 MAX_LISTED = 200
+# Judgement: a table of fewer trials takes only the height that it needs.
+MAX_SHORT = 12
 
 
 def layout(context: ViewContext) -> list[Component]:
     """Return the view."""
+    data = context.data
+    draws, is_short = has_figures(data), len(data.rows) < MAX_SHORT and data.state is not RunState.RUNNING
     return [
-        figure("trials", trials_figure(context.data)),
+        *([figure("trials", trials_figure(data))] if draws else []),
         html.P("Select one trial to see how it runs its ops, or two to compare them.", className="faint"),
         grid(
             "trials",
-            columns(context.data),
-            rows(context.data),
+            columns(data),
+            rows(data),
             grid_options={
                 "rowSelection": {"mode": "multiRow", "enableClickSelection": True, "headerCheckbox": False},
                 "tooltipShowDelay": 400,
+                **({"domLayout": "autoHeight"} if is_short else {}),
             },
-            style={"height": 420},
+            style={} if is_short else {"height": 420},
         ),
         html.Div(id={"part": "trial"}),
-        html.H3("Precision of each op in each trial"),
-        figure("matrix", matrix_figure(context.data)),
+        *([html.H3("Precision of each op in each trial"), figure("matrix", matrix_figure(data))] if draws else []),
     ]
+
+
+def has_figures(data: RunData) -> bool:
+    """Return True if figures over the trials say anything: there are several trials, or more may come."""
+    return len(data.rows) > 1 or data.state is RunState.RUNNING
 
 
 def columns(data: RunData) -> list[PlainDict]:
@@ -82,24 +86,53 @@ def rows(data: RunData) -> list[PlainDict]:
     factor = 100.0 if relative else 1.0
     best = None if data.best is None else data.best.number
     return [
+        *_float_row(data),
+        *(
+            {
+                "key": str(row.trial.number),
+                "number": row.trial.number,
+                "score": row.trial.score,
+                "loss": None if row.trial.loss is None else factor * row.trial.loss,
+                "between": "" if row.trial.interval is None else loss_range(*row.trial.interval, relative),
+                "metrics": ", ".join(f"{metric} {value:.4g}" for metric, value in row.trial.metrics.items()),
+                "verdict": row.verdict + (" ★" if row.trial.number == best else ""),
+                "latency": row.latency,
+                "ms": row.milliseconds,
+                "size": row.trial.model_size / 1e6 if row.trial.model_size else None,
+                "int8": row.quantized,
+                "fp32": row.fp32,
+                "origin": row.origin,
+                "changes": row.error if row.trial.failed else row.changes,
+                "seconds": row.trial.seconds,
+            }
+            for row in data.rows
+        ),
+    ]
+
+
+def _float_row(data: RunData) -> list[PlainDict]:
+    """Return the row of the float model, which is the first."""
+    base = data.baseline
+    if base is None:
+        return []
+    return [
         {
-            "key": str(row.trial.number),
-            "number": row.trial.number,
-            "score": row.trial.score,
-            "loss": None if row.trial.loss is None else factor * row.trial.loss,
-            "between": "" if row.trial.interval is None else loss_range(*row.trial.interval, relative),
-            "metrics": ", ".join(f"{metric} {value:.4g}" for metric, value in row.trial.metrics.items()),
-            "verdict": row.verdict + (" ★" if row.trial.number == best else ""),
-            "latency": row.latency,
-            "ms": row.milliseconds,
-            "size": row.trial.model_size / 1e6 if row.trial.model_size else None,
-            "int8": row.quantized,
-            "fp32": row.fp32,
-            "origin": row.origin,
-            "changes": row.error if row.trial.failed else row.changes,
-            "seconds": row.trial.seconds,
+            "key": "fp32",
+            "number": None,
+            "score": base.score,
+            "loss": None,
+            "between": "",
+            "metrics": ", ".join(f"{metric} {value:.4g}" for metric, value in base.metrics.items()),
+            "verdict": "float model",
+            "latency": 1.0 if base.measured.get("latency_ms") is not None else None,
+            "ms": base.measured.get("latency_ms"),
+            "size": base.model_size / 1e6 if base.model_size else None,
+            "int8": 0,
+            "fp32": len(data.ops),
+            "origin": None,
+            "changes": "",
+            "seconds": base.seconds,
         }
-        for row in data.rows
     ]
 
 
