@@ -77,7 +77,7 @@ class Cards:
 
     @property
     def columns(self) -> int:
-        """How many of them stand in one row."""
+        """The number of cards in one row."""
         return card_columns(len(self.facts))
 
 
