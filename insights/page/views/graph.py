@@ -145,7 +145,7 @@ def elements(ops: Sequence[OpRow], depth: int | None, opened: Sequence[str], col
     return elements_list
 
 
-# Ops can be told apart without colours, too.
+# Shapes distinguish ops without colours, too.
 _SHAPES = {"module": "barrel", "int8": "round-rectangle", "fp32": "cut-rectangle"}
 
 
