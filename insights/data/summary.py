@@ -36,10 +36,8 @@ class Fact(NamedTuple):
     note: str = ""
 
 
-# Judgement: characters of a value and of a note that fit a card.
-MAX_CARD_VALUE, MAX_CARD_NOTE = 18, 60
-# Judgement: cards that stand side by side on a wide screen.
-MAX_CARDS = 8
+# Judgement: characters of a value and of a note that fit a card, and cards side by side on a wide screen.
+MAX_CARD_VALUE, MAX_CARD_NOTE, MAX_CARDS = 18, 60, 8
 
 
 def cards_and_list(facts: Sequence[Fact]) -> tuple[list[Fact], list[Fact]]:
