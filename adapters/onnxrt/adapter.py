@@ -57,7 +57,7 @@ from quaver.adapters.onnxrt.run.moments import to_records as to_records_of_sampl
 from quaver.adapters.onnxrt.runtime import ONNX_RUNTIME, Runtime
 from quaver.adapters.options import AdapterOptions, TimingOptions
 from quaver.adapters.repairs.base import offered_repairs
-from quaver.errors import ModelError
+from quaver.errors import BuildError, ModelError
 from quaver.introspection import Timing
 from quaver.ops import Op, Precision, QuantConfig
 from quaver.processors import Portability, this_processor
@@ -198,7 +198,14 @@ class OnnxAdapter(Adapter):
         return with_shares(counts, *self.runtime.seconds_by_kind(self._builder, model, feed, nodes))
 
     def calibrator(self) -> Calibrator:
-        return Calibrator(self._builder, self._inputs, self._options.threads)
+        try:
+            return Calibrator(self._builder, self._inputs, self._options.threads)
+        except BuildError:
+            options = self._options
+            self.compare()  # leaves out the rewrite behind which ONNX Runtime's optimizer fails
+            if self._options == options:
+                raise
+            return Calibrator(self._builder, self._inputs, self._options.threads)
 
     @property
     def ops_with_mask_values(self) -> tuple[str, ...]:

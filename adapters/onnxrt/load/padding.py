@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from quaver.adapters.onnxrt.load.graph import Graph, attribute, integer, subgraphs
 from quaver.adapters.onnxrt.load.shape_inference import infer_types
@@ -35,27 +35,37 @@ _FLOATS: dict[int, Any] = {
 def pad_all_axes(graph: Graph) -> int:
     """Write the amounts of each Pad with a constant list of axes for all axes, and return how many there were."""
     changed = 0
-    for node in graph.nodes:
+    for node in list(graph.nodes):
         if node.op_type != "Pad" or node.domain or len(node.input) < 4 or not node.input[3]:
             continue
         if not graph.ranks:
             infer_types(graph)
-        pads, axes = (graph.constants.get(node.input[at]) for at in (1, 3))
-        rank = graph.ranks.get(node.input[0])
-        if pads is None or axes is None or rank is None:
+        axes, rank = graph.constants.get(node.input[3]), graph.ranks.get(node.input[0])
+        if axes is None or rank is None:
             continue
-        amounts = np.zeros((2, rank), np.int64)
-        amounts[:, axes.reshape(-1)] = pads.reshape(2, -1)
-        name = graph.free_name(f"{node.output[0]}.pads")
-        graph.constants[name] = amounts.reshape(-1)
-        node.input[1] = name
+        places = np.concatenate([axes.reshape(-1) % rank, axes.reshape(-1) % rank + rank]).astype(np.int64)
+        node.input[1] = _amounts_of_all_axes(graph, node, places, rank)
         del node.input[3:]
         if not node.input[2]:
             del node.input[2:]
         changed += 1
-    if changed:
         graph.index()
     return changed
+
+
+def _amounts_of_all_axes(graph: Graph, node: NodeProto, places: Array, rank: int) -> str:
+    """Write the amounts of a Pad at these places among zeros, and return their name. A node does it if they vary."""
+    amounts = graph.constants.get(node.input[1])
+    zeros, name = np.zeros(2 * rank, np.int64), graph.free_name(f"{node.output[0]}.pads")
+    if amounts is not None:
+        zeros[places] = amounts.reshape(-1)
+        graph.constants[name] = zeros
+        return name
+    inputs = [graph.free_name(f"{name}.{part}") for part in ("zeros", "places")]
+    graph.constants.update(zip(inputs, (zeros, places), strict=True))
+    scatter = helper.make_node("ScatterElements", [*inputs, node.input[1]], [name], name, axis=0)
+    graph.nodes.insert(graph.nodes.index(node), scatter)
+    return name
 
 
 def keep_padding_before_pools(graph: Graph) -> int:

@@ -67,6 +67,7 @@ class EqualityCheck:
         fetch_small_data(self._model, self._folder)
         self._inputs = inputs
         self._made_up = not feeds
+        self._is_optimized = False  # rewrites are also to be left out if ONNX Runtime's optimizer fails behind them
         self._feeds = comparison_feeds(feeds, inputs)
 
     def check(
@@ -100,15 +101,33 @@ class EqualityCheck:
         difference, sizes = compare(self._feeds, unmodified, tuned, names, rounded, before)
         if not sizes:
             return self._incomparable(model, "it does not run on the first batch of the calibration data")
-        failed = model.rewritten.failed
         del tuned  # two sessions of a large model would be in memory at once
-        changed = "" if built is None else self._change_when_optimized(built, unmodified, outputs)
+        changed = ""
+        if built is not None:
+            changed, fails = self._change_when_optimized(built, unmodified, outputs)
+            if fails:
+                self._is_optimized = True
+                difference = Difference(math.inf, "", changed)
+        elif self._is_optimized and difference.error <= TOLERANCE:
+            difference = self._failure_when_optimized(graph, difference)
+        failed = model.rewritten.failed
         return Comparison(difference.error, difference.output, sizes, self._made_up, failed, "", changed), difference
+
+    def _failure_when_optimized(self, graph: Graph, difference: Difference) -> Difference:
+        """Return an infinite difference if ONNX Runtime fails on a graph once it optimizes it."""
+        try:
+            _session(without_large_constants(graph), None, optimized=True)
+        except (BuildError, ValueError) as error:
+            return Difference(math.inf, "", f"ONNX Runtime's own optimizer fails on it: {_first_line(error)}")
+        return difference
 
     def _change_when_optimized(
         self, built: tuple[bytes, Path | None], unmodified: Runner, outputs: Sequence[str]
-    ) -> str:
-        """Return what ONNX Runtime's own optimizations change in the float model as it runs; empty if nothing."""
+    ) -> tuple[str, bool]:
+        """Return what ONNX Runtime's own optimizations change in the float model as it runs; empty if nothing.
+
+        The second value is True if the float model does not load with them, although the model as given does.
+        """
 
         def given(feed: Feed) -> Sequence[Array]:
             return unmodified(feed)[: len(outputs)]
@@ -122,9 +141,11 @@ class EqualityCheck:
 
         difference = change(ModelProto.FromString(built[0]), built[1])
         if not difference.error:
-            return ""
-        as_well = " It changes the model as given, too." if change(self._model, self._folder).error else ""
-        return f"ONNX Runtime's own optimizer changes what it computes when it runs: {difference.reason}.{as_well}"
+            return "", False
+        of_given = change(self._model, self._folder)
+        as_well = " It changes the model as given, too." if of_given.error else ""
+        text = f"ONNX Runtime's own optimizer changes what it computes when it runs: {difference.reason}.{as_well}"
+        return text, math.isinf(difference.error) and not math.isinf(of_given.error)
 
     def _given_results(self, extra: Sequence[str], names: Sequence[str]) -> Runner:
         """Run the unmodified model on all feeds, and return a function that looks up the results.

@@ -76,12 +76,15 @@ def test_another_fill_is_kept() -> None:
     assert float(graph.constants[graph.nodes[1].input[2]].reshape(())) == 3.0
 
 
+@pytest.mark.parametrize("computed", [False, True])
 @pytest.mark.parametrize("axes", [[2, 3], [-2, -1]])
-def test_a_pad_with_axes_between_convolutions_runs_in_int8(axes: list[int]) -> None:
+def test_a_pad_with_axes_between_convolutions_runs_in_int8(axes: list[int], computed: bool) -> None:
     """ONNX Runtime moves the Transpose of a convolution through it and reads amounts of all axes."""
     net = Net()
     x = net.Conv(net.input(None, 4, 6, 6), weight(8, 4, 1, 1))
-    x = net.Pad(x, np.array([1, 2, 0, 3]), np.float32(0.5), np.array(axes))
+    amounts = net.Slice(net.Shape(x), np.array([1]), np.array([3])) if computed else None  # 8 and 6
+    pads = np.array([1, 2, 0, 3]) if amounts is None else net.Concat(amounts, amounts, axis=0)
+    x = net.Pad(x, pads, np.float32(0.5), np.array(axes))
     model = net.model(net.Conv(x, weight(4, 8, 3, 3)), opset=18)
     assert len(next(node for node in load_model(model).graph.nodes if node.op_type == "Pad").input) == 3
     with opened(model) as adapter:
