@@ -174,7 +174,7 @@ def _named_like(graph: Graph, name: str) -> str:
 
 def _border(graph: Graph, form: str, source: str, target: str, entering: bool) -> NodeProto:
     """Return the node that gives a tensor the other layout when it enters a region, or its own when it leaves."""
-    name = f"{source if entering else target}.{'turned' if entering else 'turned_back'}"
+    name = f"{target}.{'turned' if entering else 'turned_back'}"  # several regions may read one source
     if form == "column":
         return helper.make_node("Transpose", [source], [target], name, perm=_SWAP)
     axis = graph.free_name(f"{target}.axis")
