@@ -57,9 +57,13 @@ def measurement(packages: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Return the commit of this tree, marked "-dirty" where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """Return the commit of this tree, marked "-dirty" where code differs from it.
+
+    Result files and pages do not count: the benchmark before this one has just written them.
+    """
+    name = _git("describe", "--always", "--exclude=*") or "unknown"
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results", ":!docs/*.md")
+    return f"{name}-dirty" if changed else name
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -153,6 +157,10 @@ def _command() -> str:
     # A path of this machine says nothing on another one.
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
     return " ".join(["python -m" if spec is not None else "python", name, *words])
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _version(name: str) -> str:
