@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.adapters.calibration.channel_statistics import ACCUMULATORS, Accumulator, Statistic, to_records
+from quaver.adapters.calibration.independence import RunSummary, summarize
 from quaver.adapters.calibration.ranges import MAX_UNCOUNTED, MAX_UNCOUNTED_TOTAL, TensorStatistics
 from quaver.adapters.data import InputSpec, count_samples, has_open_batch, split
 from quaver.adapters.samples import MAX_RUN_SAMPLES, Batching, group_samples, join
@@ -26,9 +27,6 @@ log = logging.getLogger(__name__)
 
 # Maximum bytes of the tensors of one run; two runs are in memory at once. Judgement.
 MAX_RUN_BYTES = 128 * 2**20
-# Relative difference between the range of one sample alone and of the same sample twice. Rounding makes about 1e-6 of
-# it, and a model that mixes samples far more than this. Judgement.
-RANGE_TOLERANCE = 1e-3
 Values = list[tuple[str, NDArray[np.float32]]]
 # Called with the number of samples so far, and the total if that is known.
 Progress = Callable[[int, int | None], None]
@@ -149,7 +147,7 @@ class StreamingCalibrator(ABC):
         """Yield each feed and its values.
 
         A model may take two and three samples at once, but not eight, or pick some of eight. Joined samples that fail
-        run one by one, and so do all samples if those that are joined first have other ranges than alone.
+        run one by one, and so do all samples if those that are joined first have other values than alone.
         """
         is_verified = False
         for samples in self._feeds_to_run(stream, enough):
@@ -168,15 +166,14 @@ class StreamingCalibrator(ABC):
                 yield sample, values
 
     def _values_if_joined(self, samples: Sequence[Feed], is_verified: bool) -> Values | None:
-        """Return the values of joined samples; None if the model fails, or has other ranges than for each alone."""
+        """Return the values of joined samples; None if the model fails, or computes others for each sample alone."""
         try:
-            alone = [] if is_verified else [self._extremes(sample)[0] for sample in samples]
+            alone = [] if is_verified else [self._summary(sample) for sample in samples]
             values = self.values(join(samples))
         except Exception as error:
             log.debug("samples run one by one: %s", error)
             return None
-        same = is_verified or _is_near(_extremes_of(array for _, array in values), _union(alone))
-        return values if same else None
+        return values if is_verified or summarize(array for _, array in values).is_of(alone) else None
 
     def _run_samples(self, feed: Feed) -> int:
         """Return the number of samples like this one to run at once, so that their activations fit into memory."""
@@ -192,44 +189,41 @@ class StreamingCalibrator(ABC):
         """
 
     def _try_batching(self, feed: Feed) -> Batching:
-        """Run samples of a feed alone and together. The ranges of a batch must be those of its samples."""
+        """Run samples of a feed alone and together. The values of a batch must be those of its samples."""
         count = count_samples(feed)
         samples = list(itertools.islice(split(feed, 1), 3))
         try:
             self.check_feed(samples[0])
-            alone = [self._extremes(sample) for sample in samples]
+            alone = [self._summary(sample) for sample in samples]
         except Exception:
             return Batching.AS_GIVEN
-        self._sample_bytes, self._input_bytes = alone[0][1], _bytes(samples[0])
-        union = _union([extremes for extremes, _ in alone])
-        pair, three = [*samples, samples[0]][:2], [*samples, *samples[:1], *samples[:1]][:3]
+        self._sample_bytes, self._input_bytes = max(4.0 * alone[0].sizes.sum(), 1.0), _bytes(samples[0])
+        pair, three = ([(at if at < len(samples) else 0) for at in range(size)] for size in (2, 3))
         try:
-            self.check_feed(join(pair))
-            together = self._extremes(join(pair))[0]
+            together = self._checked_summary(join([samples[at] for at in pair]))
         except Exception:  # it may still take the whole feed, with other results than those of its samples
             return Batching.AS_GIVEN if 1 < count <= MAX_RUN_SAMPLES and self._mixes(feed) else Batching.SINGLE
         try:
-            self.check_feed(join(three))
-            all_three = self._extremes(join(three))[0]
+            all_three = self._checked_summary(join([samples[at] for at in three]))
         except Exception:  # inside, the model repeats a batch of one to a fixed length of two
             return Batching.AS_GIVEN
-        of_pair = _union([extremes for extremes, _ in alone[:2]])
-        is_same = _is_near(together, of_pair) and _is_near(all_three, union)
+        is_same = together.is_of([alone[at] for at in pair]) and all_three.is_of([alone[at] for at in three])
         return Batching.ANY if is_same else Batching.AS_GIVEN
 
     def _mixes(self, feed: Feed) -> bool:
-        """Return True if the ranges of a feed that the model takes are not those of its samples."""
+        """Return True if the values of a feed that the model takes are not those of its samples."""
         try:
-            together = self._extremes(feed)[0]
-            return not _is_near(together, _union([self._extremes(sample)[0] for sample in split(feed, 1)]))
+            return not self._summary(feed).is_of([self._summary(sample) for sample in split(feed, 1)])
         except Exception:
             return False
 
-    def _extremes(self, feed: Feed) -> tuple[NDArray[np.float64], float]:
-        """Run a feed. Return the smallest and largest value of each tensor, and the bytes of all tensors."""
+    def _checked_summary(self, feed: Feed) -> RunSummary:
+        self.check_feed(feed)
+        return self._summary(feed)
+
+    def _summary(self, feed: Feed) -> RunSummary:
         self._finish_update()  # this run may write into the memory that the update reads
-        values = [array for _, array in self.values(feed)]
-        return _extremes_of(values), max(float(sum(array.nbytes for array in values)), 1.0)
+        return summarize(array for _, array in self.values(feed))
 
     def _finish_update(self) -> None:
         """Wait until the values of the last run are added to the statistics."""
@@ -252,23 +246,6 @@ class StreamingCalibrator(ABC):
                     f"tensor {name!r} ({self.origin_of(name)}) holds NaN or infinity on calibration data "
                     f"(range {statistics.low} to {statistics.high}); check the data's preprocessing and the float model"
                 )
-
-
-def _extremes_of(values: Iterable[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """Return the smallest and largest value of each tensor."""
-    pairs = [(array.min(), array.max()) if array.size else (0.0, 0.0) for array in values]
-    return np.array(pairs, np.float64).reshape(-1, 2)
-
-
-def _union(extremes: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the smallest and largest value of each tensor in several runs."""
-    return np.stack([np.min([pairs[:, 0] for pairs in extremes], 0), np.max([pairs[:, 1] for pairs in extremes], 0)], 1)
-
-
-def _is_near(extremes: NDArray[np.float64], alone: NDArray[np.float64]) -> bool:
-    """Return True if the extremes of a batch are those of its samples. NaN and infinity are reported later."""
-    allowed = RANGE_TOLERANCE * np.abs(alone).max(axis=1, initial=0.0)
-    return bool(np.all((np.abs(extremes - alone) <= allowed[:, None]) | ~np.isfinite(alone)))
 
 
 def _bytes(feed: Feed) -> float:

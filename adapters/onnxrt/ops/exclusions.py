@@ -6,6 +6,8 @@
 - Mask values. Attention masks hold -1e4 to -3.4e38 in place of infinity; a range with them has no step for anything
   else.
 - The factors of a GELU, which is one float kernel.
+- Arithmetic in front of a root, a logarithm or a quotient. A variance that is a difference of two squares falls below
+  zero once either is rounded, and a small divisor is rounded to zero: the result is NaN or infinity.
 """
 
 from __future__ import annotations
@@ -108,3 +110,48 @@ def is_gelu_factor(graph: Graph, name: str) -> bool:
         return False
     kinds = [graph.nodes[graph.producers[source]].op_type for source in producer.input if source in graph.producers]
     return kinds in (["Erf"], ["Tanh"])
+
+
+# Arithmetic that rounding may push out of the domain of a root or a quotient. Products with weights are not among it:
+# they are what int8 is for, and where they are a divisor, the float model may divide by zero as well.
+_ARITHMETIC = {
+    "Add", "AveragePool", "Cast", "Clip", "Concat", "Div", "Expand", "GlobalAveragePool", "Identity", "Max", "Min",
+    "Mul", "Neg", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Sigmoid", "Slice", "Sqrt", "Squeeze", "Sub", "Sum",
+    "Transpose", "Unsqueeze", "Where",
+}  # fmt: skip
+# Results that are positive or zero whatever the node reads, if the node itself runs in float.
+_NEVER_NEGATIVE = {"Abs", "Clip", "Exp", "Max", "ReduceL2", "ReduceSumSquare", "Relu", "Sigmoid", "Softmax"}
+
+
+def restricted_arithmetic(graph: Graph) -> set[int]:
+    """Return the nodes that compute what a Sqrt, Log, Pow, Reciprocal or Div takes only a part of the numbers of."""
+    nodes: set[int] = set()
+    waiting = [(name, False) for node in graph.nodes for name in _restricted_operands(graph, node)]
+    visited = set()
+    while waiting:
+        name, is_term = waiting.pop()
+        index = graph.producers.get(name)
+        if index is None or (name, is_term) in visited:
+            continue
+        visited.add((name, is_term))
+        node = graph.nodes[index]
+        is_square = node.op_type == "Mul" and node.input[0] == node.input[1]
+        several = sum(source not in graph.constants for source in dict.fromkeys(node.input)) > 1
+        if is_term and several and node.op_type in ("Add", "Mul", "Sum"):
+            continue  # both terms of the difference begin with this sum
+        if node.op_type not in _ARITHMETIC:
+            continue
+        nodes.add(index)
+        if is_term or not (is_square or node.op_type in _NEVER_NEGATIVE):
+            waiting += [(source, is_term or node.op_type == "Sub") for source in node.input if source]
+    return nodes
+
+
+def _restricted_operands(graph: Graph, node: NodeProto) -> list[str]:
+    """Return the operand of a node that must be positive, or must not be zero."""
+    if node.op_type == "Pow":
+        exponent = graph.constants.get(node.input[1])
+        takes_all = exponent is not None and bool(np.all((exponent >= 0) & (exponent == np.rint(exponent))))
+        return [] if takes_all else [node.input[0]]
+    at = {"Div": 1, "Log": 0, "Reciprocal": 0, "Sqrt": 0}.get(node.op_type)
+    return [] if at is None or node.domain not in ("", "ai.onnx") else [node.input[at]]

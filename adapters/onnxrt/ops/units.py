@@ -17,6 +17,7 @@ from quaver.adapters.onnxrt.ops.exclusions import (
     mask_value_tensors,
     mixes_probabilities,
     probabilities,
+    restricted_arithmetic,
 )
 from quaver.adapters.onnxrt.ops.passthrough import (
     bounds,
@@ -62,8 +63,9 @@ def find_units(graph: Graph, ops_version: int = OPS_VERSION) -> list[Unit]:
     roots = scale_roots(graph)
     uint8_outputs: set[str] = set()
     mask_tensors, probability_tensors = mask_value_tensors(graph) if ops_version > 1 else set(), probabilities(graph)
+    restricted = restricted_arithmetic(graph) if ops_version > 3 else set()
     for index, node in enumerate(graph.nodes):
-        if index in absorbed or node.domain not in ("", "ai.onnx"):
+        if index in absorbed or index in restricted or node.domain not in ("", "ai.onnx"):
             continue
         unit = _unit(graph, index, node)
         if unit is None or (unit.is_newer_than_0_1_0 and ops_version == 1):

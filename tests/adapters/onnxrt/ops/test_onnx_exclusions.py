@@ -47,3 +47,41 @@ def test_a_concat_of_probabilities_is_int8(share: str) -> None:
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_concat_without_probabilities_is_int8(other: str) -> None:
     assert not default(OTHERS[other], OTHERS["a layer"])
+
+
+def _variance_of_means(net: Net, x: str) -> str:
+    mean = net.ReduceMean(x, axes=[2, 3])
+    difference = net.Sub(net.ReduceMean(net.Mul(x, x, name="square"), axes=[2, 3]), net.Mul(mean, mean, name="mean"))
+    return net.Div(x, net.Sqrt(net.Add(difference, np.float32(1e-5), name="above zero")))
+
+
+def _log_of_a_gate(net: Net, x: str) -> str:
+    return net.Log(net.Sigmoid(x, name="gate"))
+
+
+def _quotient_of_gates(net: Net, x: str) -> str:
+    return net.Div(x, net.Mul(net.Sigmoid(x, name="gate"), np.float32(2.0), name="divisor"))
+
+
+def _root_of_squares(net: Net, x: str) -> str:
+    total = net.Add(x, net.Conv(x, weight(4, 4, 1, 1)), name="residual")
+    squares = net.Mul(total, total, name="square")
+    return net.Div(total, net.Sqrt(net.Add(net.ReduceMean(squares, axes=[2, 3]), np.float32(1e-5), name="above zero")))
+
+
+@pytest.mark.parametrize(
+    ("part", "floats", "quantized"),
+    [
+        (_variance_of_means, {"square", "mean"}, set()),
+        (_log_of_a_gate, {"gate"}, set()),
+        (_quotient_of_gates, {"gate"}, set()),
+        (_root_of_squares, {"square"}, {"residual"}),
+    ],
+)
+def test_arithmetic_before_a_root_or_a_quotient_stays_fp32(part: Part, floats: set[str], quantized: set[str]) -> None:
+    net = Net()
+    x = net.Conv(net.input(1, 4, 8, 8), weight(4, 4, 1, 1))
+    with opened(net.model(net.Conv(part(net, x), weight(4, 4, 1, 1)))) as adapter:
+        names = {op.name for op in space(adapter).ops if op.quantized_choices}
+    assert not names & floats
+    assert quantized <= names and len(names) >= 2
