@@ -1,10 +1,11 @@
 """Compare this version with an older one on real models: evaluations, latency, scores, processor time and memory.
 
-    python -m benchmarks.versions [--before COMMIT] [--repeats N] [--busy] [NAME...]
+    python -m benchmarks.versions [--before COMMIT] [--repeats N] [--busy] [--again] [NAME...]
 
 Both versions tune each model in a process of their own, on one thread, with an empty timing cache and the same data.
-The older one is installed from git into `build/versions`. Then all models run in one process, interleaved: the float
-model, the two tuned ones, and those that `quantize_static` gives in four ways. Latency is processor time on one thread
+The older one is installed from git into `build/versions`, and its runs are kept there; `--again` repeats them. Then all
+models run in one process, interleaved: the float model, the two tuned ones, and those that `quantize_static` gives in
+four ways. Latency is processor time on one thread
 as a part of the float model's, batch 1: lower quartile, median, upper quartile.
 
 The multiple of the roofline is a model's time over the time that its multiplications would take at 210 billion int8
@@ -93,7 +94,11 @@ def installed(commit: str) -> Path:
 
 
 def run_version(name: str, version: Path | None, folder: Path) -> dict[str, Any]:
-    """Return the figures of `tune_once` in a new process, with an empty timing cache."""
+    """Return the figures of `tune_once` in a new process with an empty timing cache, or those that a run left there."""
+    if (kept := folder / "figures.json").exists():
+        figures: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return figures
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     paths = [str(path) for path in (version, ROOT) if path is not None]
     environment = {
@@ -107,7 +112,7 @@ def run_version(name: str, version: Path | None, folder: Path) -> dict[str, Any]
     if ended.returncode:
         last = (folder / "log.txt").read_text(encoding="utf-8").strip().rpartition("\n")[2]
         return {"error": last[:300]}
-    figures: dict[str, Any] = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
+    figures = json.loads(kept.read_text(encoding="utf-8"))
     return figures
 
 
@@ -178,12 +183,14 @@ def compare(name: str, before: Path, repeats: int, folder: Path) -> dict[str, An
     """Return the row of a model."""
     bench = load(name)
     runs: dict[str, list[dict[str, Any]]] = {"before": [], "after": []}
+    earlier = before.with_name(f"{before.name}_runs") / name
+    places = {"before": earlier, "after": folder}
     for repeat in range(repeats):
         for label, version in (("before", before), ("after", None)):
-            runs[label].append(run_version(name, version, folder / f"{label}_{repeat}"))
+            runs[label].append(run_version(name, version, places[label] / f"{label}_{repeat}"))
     by_hand = quantize_by_hand(bench, folder)
     files: dict[str, Path] = {"fp32": bench.model_path}
-    files |= {label: path for label in runs if (path := folder / f"{label}_0" / "model.onnx").exists()}
+    files |= {label: path for label in runs if (path := places[label] / f"{label}_0" / "model.onnx").exists()}
     files |= {way: path for way, path in by_hand.items() if isinstance(path, Path)}
     sessions = {label: OnnxSession(path) for label, path in files.items()}
     feed = dict(next(feeds(bench.eval_func.inputs, min(bench.eval_func.batch, 1))))
@@ -272,11 +279,14 @@ def main() -> None:
     parser.add_argument("--before", default=BEFORE, metavar="COMMIT", help=f"the older version (default: {BEFORE})")
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="runs of each version (default: 1)")
     parser.add_argument("--busy", action="store_true", help="keep all cores busy meanwhile")
+    parser.add_argument("--again", action="store_true", help="repeat the runs of the older version, too")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="the file to write")
     args = parser.parse_args()
     before = installed(args.before)
     rows = {row["model"]: row for row in result_files.rows_of(args.results)}
     for name in args.names or MODELS:
+        if args.again:
+            shutil.rmtree(before.with_name(f"{before.name}_runs") / name, ignore_errors=True)
         with tempfile.TemporaryDirectory() as folder, busy(os.cpu_count() or 1 if args.busy else 0):
             rows[name] = compare(name, before, args.repeats, Path(folder))
         title = "Two versions of quaver on the same models"

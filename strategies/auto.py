@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
-from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
+from quaver.ops import QuantConfig
 from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.registry import register_strategy
 from quaver.strategies.steps import weight_bits
 from quaver.strategies.steps.alternatives import (
-    Alternatives,
-    alternatives,
-    families,
-    family,
-    in_family,
     on_offer,
     quantize_all,
 )
 from quaver.strategies.steps.boundaries import fewer_boundaries
+from quaver.strategies.steps.faster_than_fp32 import faster_than_fp32, is_faster
 from quaver.strategies.steps.initial import best_calibration, best_variant, fastest, measure_mixed_configs
-from quaver.strategies.steps.pareto_front import fallbacks, first_success, ranked
+from quaver.strategies.steps.pareto_front import first_success, ranked
+from quaver.strategies.steps.problem import Base, Problem, Speeds, front_candidates, restyle_measured
 from quaver.strategies.steps.repairs import best_repairs, carry_over
-from quaver.strategies.steps.search import Search, evaluate_batch, prune, shortest_prefix
+from quaver.strategies.steps.search import Search, evaluate_batch, prune, recorded, shortest_prefix
 from quaver.strategies.steps.target_budget import recalibrated, within_budget
 from quaver.strategies.steps.tuning import TUNING
 from quaver.strategies.steps.weight_assignment import WeightLine, assign_weights
 from quaver.strategies.steps.weight_bits import Narrowing, smallest_success
 from quaver.target_budget import TargetBudget
-from quaver.time_model import TimeModel
 from quaver.trial import Trial
-
-Speeds: TypeAlias = dict[QuantConfig, float]
-"""The times of configurations relative to fp32, predicted or measured."""
 
 
 @register_strategy
@@ -65,7 +57,10 @@ class Auto(Strategy):
        2 log2(n) + 1 evaluations. Each of up to four ops that rank last and must fall back all the same takes
        log2(n) + 1 more. If none of these ops can be quantized, the stage is repeated among the ops that stage 1 left
        in fp32.
-    5. Refine, with time left (`timeout` above 0). Ops return to int8 by halves: about d log2(n/d) evaluations if d ops
+    5. With the objective latency, a success that is not faster than fp32 does not end the search yet, not even without
+       a timeout. Configurations with fewer and larger parts in int8 are timed, and those that are faster than fp32 are
+       tried: up to four evaluations.
+    6. Refine, with time left (`timeout` above 0). Ops return to int8 by halves: about d log2(n/d) evaluations if d ops
        have to stay in fp32. Those d ops then get another int8 choice with less output error. With the objective
        latency, up to four evaluations try moves that save conversions between int8 and fp32.
 
@@ -97,7 +92,12 @@ class Auto(Strategy):
             return (yield from assign_weights(WeightLine(table, space, probe), self.allowed, self.target_budget))
         if self.target_budget is not None:
             return (yield from self._within_budget(self.target_budget, space, probe))
-        problem = _Problem(space, probe, self.traits.rewards_speed and probe.has_samples)
+        problem = Problem(space, probe, self.traits.rewards_speed and probe.has_samples)
+        yield from recorded(self._search(problem), problem.trials)
+
+    def _search(self, problem: Problem) -> Proposals:
+        """Search for a config that meets the criterion."""
+        space, probe = problem.space, problem.probe
         initial = self._choose_initial(problem)
         if self.traits.rewards_small_files and weight_bits.on_offer(space):
             narrowing = Narrowing(initial.first, space, probe)
@@ -115,11 +115,14 @@ class Auto(Strategy):
             met = yield from shortest_prefix(front.best, ranking, self._at_once)
             pruned_last = 1  # the last op of the shortest prefix is needed, or a shorter one would have been enough
         if met is None:
-            yield from self._search_others(base, problem)
+            other = yield from self._search_others(base, problem)
+            if other is not None:
+                yield from self._demand_gain(other, problem)
             return
+        met = (yield from self._demand_gain(met, problem)) or met
         yield from self._refine(met, base, pruned_last, problem)
 
-    def _choose_initial(self, problem: _Problem) -> _Initial:
+    def _choose_initial(self, problem: Problem) -> _Initial:
         """Stage 1: choose the configurations to evaluate first, without labels."""
         space, probe, timed = problem.space, problem.probe, problem.timed
         default = space.default_config()
@@ -140,7 +143,7 @@ class Auto(Strategy):
             yield from prune(small, narrowing.smallest, narrowing.given_back(small.config))
         return small
 
-    def _try_initial(self, initial: _Initial, problem: _Problem) -> Search:
+    def _try_initial(self, initial: _Initial, problem: Problem) -> Search:
         """Evaluate the initial configurations. Return the best of them if all failed, None if the search is over."""
         runners_up = [
             *initial.repaired,
@@ -149,6 +152,7 @@ class Auto(Strategy):
         batch = [initial.first, *runners_up[: self.width > 1]]
         first, *others = yield from evaluate_batch(batch, self.width)
         if first.met:
+            yield from self._demand_gain(first, problem)
             if problem.timed:
                 unrepaired = [config for config in initial.calibrated[:1] if config != first.config]
                 yield from self._try_faster(first, [*initial.starts[1:], *unrepaired], problem)
@@ -156,16 +160,29 @@ class Auto(Strategy):
         if self.width == 1:
             has_runner_up = initial.repaired or not problem.timed
             others = yield from evaluate_batch(runners_up[:1] if has_runner_up else (), self.width)
-        if any(trial.met for trial in others):
+        met = next((trial for trial in others if trial.met), None)
+        if met is not None:
+            yield from self._demand_gain(met, problem)
             return None
         return _best_loss(first, *others)
 
-    def _search_front(self, failed: Trial, base: _Base, speeds: Speeds, problem: _Problem) -> FrontSearch:
+    def _demand_gain(self, met: Trial, problem: Problem) -> Search:
+        """Return `met` if it is faster than fp32. Otherwise search on, also without a timeout, before giving up."""
+        if not problem.timed or is_faster(met.config, problem.probe):
+            return met
+        self.continues_after_success = True
+        try:
+            faster = yield from faster_than_fp32(met, problem)
+        finally:
+            self.continues_after_success = False
+        return faster or met
+
+    def _search_front(self, failed: Trial, base: Base, speeds: Speeds, problem: Problem) -> FrontSearch:
         """Stage 3: search along the latency/error Pareto front, or try all other modes at once."""
         candidates: Speeds = {}
         if base.model is not None:
-            restyled = _restyle_measured(speeds, base.config, base.whole)
-            candidates = _front_candidates(base, base.model) | restyled
+            restyled = restyle_measured(speeds, base.config, base.whole)
+            candidates = front_candidates(base, base.model) | restyled
         if self.front and len(candidates) > 1:
             met = yield from first_success(failed, candidates, self.allowed, problem.probe, self._at_once)
             return _FrontResult(met, failed)
@@ -174,7 +191,7 @@ class Auto(Strategy):
         (changed,) = yield from evaluate_batch([base.other.config], self.width)
         return _FrontResult(changed if changed.met else None, _best_loss(failed, changed))
 
-    def _search_others(self, base: _Base, problem: _Problem) -> Search:
+    def _search_others(self, base: Base, problem: Problem) -> Search:
         """Stage 4 again, among the ops that stage 1 left in fp32: none of its own ops can be quantized."""
         able = set(problem.space.able_to_fall_back(base.whole))
         config = base.whole.fallback(*(name for name in base.config.quantized_ops if name in able))
@@ -185,8 +202,8 @@ class Auto(Strategy):
             return trial
         return (yield from shortest_prefix(trial, ranked(problem.probe.sensitivity(config)), self._at_once))
 
-    def _refine(self, met: Trial, base: _Base, pruned_last: int, problem: _Problem) -> Proposals:
-        """Stage 5: bring ops back to int8, as long as the criterion stays met.
+    def _refine(self, met: Trial, base: Base, pruned_last: int, problem: Problem) -> Proposals:
+        """Stage 6: bring ops back to int8, as long as the criterion stays met.
 
         Args:
             met: the first success.
@@ -204,8 +221,8 @@ class Auto(Strategy):
         if best is not None and problem.timed:
             yield from fewer_boundaries(best, config, problem.space, problem.probe)
 
-    def _try_faster(self, met: Trial, others: Sequence[QuantConfig], problem: _Problem) -> Proposals:
-        """Stage 5 after the first trial met the criterion: try what was slightly faster, and quantize more ops."""
+    def _try_faster(self, met: Trial, others: Sequence[QuantConfig], problem: Problem) -> Proposals:
+        """Stage 6 after the first trial met the criterion: try what was slightly faster, and quantize more ops."""
         for other in others:
             yield best_calibration(other, problem.space, problem.probe)[0]
         config = problem.add_time_savers(met.config, quantize_all(met.config, problem.space))
@@ -240,7 +257,8 @@ class Auto(Strategy):
     def first_success(self, space: TuningSpace) -> int:
         """Return 2 + 6 along the front (or 1 with other modes) + 4 with fewer bits + 6 log2(n) + 5; more with workers.
 
-        With the objective latency, add 6 log2(n) + 6 for the ops that save no time.
+        With the objective latency, add 6 log2(n) + 6 for the ops that save no time, and 4 for a success that is not
+        faster than fp32.
         """
         if self.target_budget is not None:
             return TUNING.max_budget_trials
@@ -248,7 +266,8 @@ class Auto(Strategy):
         depth = math.ceil(math.log2(max(len(space.tunable), 1)))
         prefix = at_once * (depth + searches * (depth + 1))
         if self.traits.rewards_speed:
-            return 2 + at_once * math.ceil(TUNING.max_front_trials / at_once) + 2 * prefix + 1
+            front = at_once * math.ceil(TUNING.max_front_trials / at_once)
+            return 2 + front + 2 * prefix + 1 + TUNING.max_gain_trials
         narrows = self.traits.rewards_small_files and weight_bits.on_offer(space)
         narrow = narrows * at_once * math.ceil(TUNING.max_narrow_trials / at_once)
         return 2 + on_offer(space) + narrow + prefix
@@ -277,85 +296,6 @@ class _Initial(NamedTuple):
     speeds: Speeds
 
 
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """The configuration that failed and that the search continues from.
-
-    Attributes:
-        config: the configuration.
-        sensitivity: what each of its ops does to the outputs by itself.
-        whole: all ops quantized, in the families of `config`.
-        model: the times of the ops of `whole`; None where time does not matter.
-        other: less sensitive choices for its most sensitive ops; None if there are none.
-    """
-
-    config: QuantConfig
-    sensitivity: Mapping[str, float]
-    whole: QuantConfig
-    model: TimeModel | None
-    other: Alternatives | None
-
-    def ranking_of(self, config: QuantConfig) -> Mapping[str, float]:
-        """Return the sensitivity of the ops of `config`: this configuration, or the one with other choices."""
-        return self.sensitivity if self.other is None or config == self.config else self.other.sensitivity
-
-
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """The problem to search.
-
-    Attributes:
-        space: the choices of the ops.
-        probe: measures without labels.
-        timed: True if the objective rewards speed and there are samples to measure it on.
-    """
-
-    space: TuningSpace
-    probe: Probe
-    timed: bool
-
-    def base(self, config: QuantConfig) -> _Base:
-        """Probe what the search needs to know of a configuration that failed."""
-        sensitivity = self.probe.sensitivity(config)
-        whole = quantize_all(config, self.space)
-        model = self.probe.time_model(whole) if self.timed else None
-        other = alternatives(config, sensitivity, self.space, self.probe, model)
-        return _Base(config, sensitivity, whole, model, other)
-
-    def add_time_savers(self, config: QuantConfig, whole: QuantConfig) -> QuantConfig:
-        """Quantize the ops that save time, also those that stage 1 gave up for accuracy."""
-        model, free = self.probe.time_model(whole), self.space.able_to_fall_back(whole)
-        quickest = model.fastest(whole, free)
-        return config.replace({name: quickest[name] for name in config.fp32_ops if quickest[name].quantized})
-
-    def less_sensitive_variants(self, met: Trial, config: QuantConfig) -> Search:
-        """Replace fp32 by another quantized choice with far less output error, where one exists and is faster."""
-        best, float_config = met, self.space.all_fp32()
-        for name in [name for name in config.quantized_ops if met.config[name] == FLOAT]:
-            usual = config[name]
-            choices = self._choices_like(self.space[name], usual)
-            errors = {choice: self.probe.output_error(float_config.replace({name: choice})) for choice in choices}
-            for choice in sorted(errors, key=lambda choice: errors[choice]):
-                changed = best.config.replace({name: choice})
-                if errors[choice] >= TUNING.replacement_error * errors[usual]:
-                    break
-                if self.timed and self.probe.speed(changed) >= self.probe.speed(best.config):
-                    continue
-                trial: Trial = yield changed
-                best = trial if trial.met else best
-                break
-        return best
-
-    def _choices_like(self, op: Op, usual: OpConfig) -> list[OpConfig]:
-        """Return the usual choice of an op, and others in its place: details, families, repairs."""
-        details = [
-            choice for choice in op.quantized_choices if (choice.mode, choice.scheme) == (usual.mode, usual.scheme)
-        ]
-        others = [in_family(op, wanted, usual) for wanted in families(self.space) if wanted != family(usual)]
-        repaired = [changed for repair in op.repairs if (changed := op.repaired(usual, repair)) != usual]
-        return [choice for choice in (usual, *details, *others, *repaired) if choice is not None]
-
-
 class _FrontResult(NamedTuple):
     """The outcome of stage 3.
 
@@ -374,27 +314,3 @@ FrontSearch: TypeAlias = Generator[QuantConfig | Sequence[QuantConfig], Any, _Fr
 def _best_loss(*trials: Trial) -> Trial:
     """Return the trial with the least loss, the earliest of several; one without a loss is worse than any other."""
     return min(trials, key=lambda trial: math.inf if trial.loss is None else trial.loss)
-
-
-def _front_candidates(base: _Base, model: TimeModel) -> Speeds:
-    """Return all that may be tried after `base` failed, with predicted times: fallbacks, other choices, and both."""
-    config, other = base.config, base.other
-    candidates = fallbacks(config, base.sensitivity, model)
-    if other is not None and other.model is not None:
-        steps = TUNING.front_points // 2
-        candidates |= {step: _with_times_of(other, step, model).relative(step) for step in other.steps(config, steps)}
-        candidates |= fallbacks(other.config, other.sensitivity, other.model, steps)
-    return candidates
-
-
-def _with_times_of(other: Alternatives, config: QuantConfig, model: TimeModel) -> TimeModel:
-    """Return the times of ops, with those of `other` for the ops that run so in a configuration."""
-    assert other.model is not None
-    seconds = {name: other.model.quantized[name] for name in other.changed if config[name] == other.config[name]}
-    return replace(model, quantized={**model.quantized, **seconds})
-
-
-def _restyle_measured(speeds: Mapping[QuantConfig, float], config: QuantConfig, whole: QuantConfig) -> Speeds:
-    """Return the measured mixed-precision configs, with ops as in `config`, or as in `whole` where it is fp32."""
-    usual = whole.replace({name: config[name] for name in config.quantized_ops})
-    return {usual.fallback(*measured.fp32_ops): seconds for measured, seconds in speeds.items()}

@@ -37,7 +37,8 @@ class Strategy(ABC):
         objective: what ranks the trials that meet the criterion: "latency", "size", "int8_ops" or "user". It is
             "accuracy" in a run with a `target_budget`.
         width: number of trials that are evaluated in parallel.
-        continues_after_success: True if a run without a timeout continues after a success, until the strategy ends.
+        continues_after_success: True if a run without a timeout continues after a success, until the strategy ends. It
+            is read before each trial, so `propose` may set it for a part of the search.
     """
 
     name: str = ""

@@ -33,7 +33,10 @@ class _Prepared(Strategy):
     def __init__(self, strategy: Strategy, context: RunContext) -> None:
         self.name = strategy.name or type(strategy).__name__
         self._strategy, self._context = strategy, context
-        self.continues_after_success = strategy.continues_after_success
+
+    @property
+    def continues_after_success(self) -> bool:  # type: ignore[override]  # a strategy may change it while it works
+        return self._strategy.continues_after_success
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         with self._context.active():
@@ -69,7 +72,12 @@ class StartingFrom(Strategy):
 
     def __init__(self, first: QuantConfig, strategy: Strategy) -> None:
         self._first, self._strategy = first, strategy
-        self.name, self.continues_after_success = strategy.name, strategy.continues_after_success
+        self.name = strategy.name
+
+    @property
+    def continues_after_success(self) -> bool:  # type: ignore[override]  # a strategy may change it while it works
+        """Return what the strategy says."""
+        return self._strategy.continues_after_success
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """Propose configurations as described in the class."""

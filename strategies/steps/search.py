@@ -22,6 +22,18 @@ Batch: TypeAlias = Generator[QuantConfig | Sequence[QuantConfig], Any, list[Tria
 Search: TypeAlias = Generator[QuantConfig | Sequence[QuantConfig], Any, Trial | None]
 
 
+def recorded(proposals: Search | Batch | Generator[Any, Any, None], trials: list[Trial]) -> Generator[Any, Any, None]:
+    """Pass on what a search proposes, and append each of its trials to a list."""
+    answer: Any = None
+    while True:
+        try:
+            proposed = proposals.send(answer)
+        except StopIteration:
+            return
+        answer = yield proposed
+        trials += answer if isinstance(answer, list) else [answer]
+
+
 def evaluate_batch(configs: Iterable[QuantConfig], width: int) -> Batch:
     """Evaluate all of them, as a list if there is more than one worker; return their trials, in order."""
     trials: list[Trial] = []

@@ -109,6 +109,16 @@ class AutoTuning:
     # Trials of such moves.
     max_boundary_trials: int = 4
 
+    # --- A success that is not faster than fp32 -------------------------------------------------------------------
+    # The costs of conversions are multiplied by these to find few and large parts in int8. Judgement.
+    gain_cost_factors: tuple[float, ...] = (1.0, 4.0, 16.0)
+    # Candidates that are timed, interleaved; those that are predicted to be fastest. Judgement: a few seconds.
+    max_gain_candidates: int = 12
+    # The first half of the trials goes to candidates that save this part of what the fastest one saves. Judgement.
+    worthwhile_gain: float = 0.25
+    # Trials of such candidates. Judgement: they come after a success, so they only cost evaluations.
+    max_gain_trials: int = 4
+
     # --- Several workers ------------------------------------------------------------------------------------------
     # The largest number of prefix lengths or steps tried at once; more would cost trials and end no sooner, because a
     # search among n ops takes log(n) / log(width + 1) rounds.

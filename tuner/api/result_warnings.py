@@ -15,6 +15,7 @@ from quaver.engine.run.finish import noted_warnings
 from quaver.engine.scoring.benefit import LATENCY, PREDICTED, SIZE, Benefit, benefit
 from quaver.engine.scoring.judge import Judge
 from quaver.formatting import milliseconds
+from quaver.strategies.steps.tuning import TUNING
 from quaver.trial import Trial
 from quaver.types import PlainMapping
 
@@ -65,6 +66,8 @@ ADVICE = {
     PREDICTED: "Deploy the float model on that machine",
     SIZE: "Deploy the float model",
 }
+# The note of measured times relative to fp32, by the fingerprint of the configuration.
+SPEEDS = "probe.speed"
 # Characters of a recorded warning that are shown, because a damaged snapshot may hold long ones.
 MAX_LENGTH = 1000
 
@@ -92,7 +95,8 @@ def _warnings(judge: Judge, notes: PlainMapping, fp32: Trial | None) -> Iterator
     elif best is not None:
         compared = benefit(best, judge.objective, fp32)
         if compared is not None and not compared.is_gain:
-            yield f"trial {best.number} {no_gain_phrase(compared)}. {ADVICE[compared.figure]}"
+            searched = timed_phrase(notes, best) if compared.figure == LATENCY else ""
+            yield f"trial {best.number} {no_gain_phrase(compared)}. {searched}{ADVICE[compared.figure]}"
     drift = drift_of(notes, best)
     if drift is not None and drift.far_off and (judge.met or judge.baseline is None):
         yield f"trial {drift.trial}: {far_off_phrase(drift)}"
@@ -105,6 +109,22 @@ def skipped_measurements(notes: PlainMapping) -> tuple[str, ...]:
     """Return the measurements that were skipped because they ended their process."""
     noted = notes.get(DIED)
     return tuple(map(str, noted.values())) if isinstance(noted, dict) else ()
+
+
+def timed_phrase(notes: PlainMapping, best: Trial) -> str:
+    """Return how many configurations were timed and how many of them are faster than fp32; empty if none was timed."""
+    noted = notes.get(SPEEDS)
+    speeds = noted if isinstance(noted, dict) else {}
+    times = [value for key, value in speeds.items() if isinstance(value, float) and key != best.config.fingerprint]
+    if not times:
+        return ""
+    faster = sum(value < 1.0 - TUNING.error_bar for value in times)
+    others = "1 other configuration was" if len(times) == 1 else f"{len(times)} other configurations were"
+    if not faster:
+        return f"{others} timed, and none is faster than fp32. "
+    return (
+        f"{others} timed; {faster} {'is' if faster == 1 else 'are'} faster, but no trial of these meets the criterion. "
+    )
 
 
 def size_phrase(compared: Benefit | None) -> str:

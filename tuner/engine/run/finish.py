@@ -12,6 +12,7 @@ from quaver.engine.event_base import Stage
 from quaver.engine.events import Confirmed, StageStarted
 from quaver.engine.observers import Observer
 from quaver.engine.run.crashes import last_step
+from quaver.engine.scoring.benefit import benefit
 from quaver.engine.scoring.confirmation import (
     CONFIRMATION_NOTE,
     confirmations,
@@ -47,6 +48,18 @@ def note_ending(history: History, reason: StopReason, stages: dict[str, float], 
         "model": model,
     }
     history.note(ENDING_NOTE, ending)
+
+
+def was_killed_before_a_gain(history: History, judge: Judge) -> bool:
+    """Return True if the run before this one was killed when its best model was no faster or smaller than fp32.
+
+    It may have been searching for a better one, which is then continued.
+    """
+    last, ending = history.run.number - 1, history.notes.get(ENDING_NOTE)
+    compared = benefit(judge.best, judge.objective, history.baseline)
+    if last < 1 or compared is None or compared.is_gain:
+        return False
+    return not (isinstance(ending, dict) and ending.get("run") == last)
 
 
 def note_warning(history: History, topic: str, text: str) -> None:

@@ -23,11 +23,10 @@ class ProposalQueue:
 
     Attributes:
         over: True once the strategy has ended.
-        continues: True if the strategy continues after a success until it ends.
     """
 
     def __init__(self, strategy: Strategy, space: TuningSpace, probe: Probe) -> None:
-        self._space, self.continues = space, strategy.continues_after_success
+        self._space, self._strategy = space, strategy
         self._proposals = strategy.propose(space, probe)
         if not hasattr(self._proposals, "send"):
             name = strategy.name or type(strategy).__name__
@@ -37,6 +36,11 @@ class ProposalQueue:
         self._single = False
         self._proposed: list[QuantConfig] = []
         self._answers: dict[QuantConfig, Trial] = {}
+
+    @property
+    def continues(self) -> bool:
+        """Return True if the strategy continues after a success, for now or until it ends."""
+        return self._strategy.continues_after_success
 
     @property
     def waiting(self) -> list[QuantConfig]:

@@ -17,7 +17,7 @@ from quaver.engine.events import BaselineScored, SamplesOrdered, TrialFinished, 
 from quaver.engine.executors.base import Evaluation
 from quaver.engine.probe import OutOfTime
 from quaver.engine.run.crashes import check_baseline, exceeded_crash_limit, mark_released
-from quaver.engine.run.finish import note_unquantizable
+from quaver.engine.run.finish import note_unquantizable, was_killed_before_a_gain
 from quaver.engine.run.pending_trial import PendingTrial
 from quaver.engine.run.proposals import ProposalQueue, first_proposal, record_unscored
 from quaver.engine.run.run_setup import DELTA, RunSetup
@@ -239,7 +239,7 @@ class Run:
             self._note_unquantizable()
         # If the baseline left time for a trial, one is evaluated, however long measurements take.
         self._owes_trial = not self.judge.evaluated and self._clock.seconds < self._budget.timeout
-        if self._width == 1:
+        if self._width == 1 and not was_killed_before_a_gain(self.history, self.judge):
             self._check_budget(not self._proposals.continues)
         # With a larger width an interrupted trial may precede the one that ended the run: all are replayed first.
         return self._proposals

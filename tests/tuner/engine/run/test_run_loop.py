@@ -94,6 +94,27 @@ def test_a_strategy_that_continues_after_a_success_ends_by_itself(last: QuantCon
     assert len(outcome.configs) == len({fallen("a", "b", "c", "d"), fallen("b", "c", "d"), last})
 
 
+def searching_on(*configs: QuantConfig) -> Given:
+    """A strategy that continues after its first success for these configurations, and proposes one more."""
+
+    def propose(space: TuningSpace, probe: Probe) -> Generator[Any, Any, None]:
+        _ = yield fallen("a", "b", "c", "d")
+        strategy.continues_after_success = True
+        for config in configs:
+            _ = yield config
+        strategy.continues_after_success = False
+        _ = yield START
+
+    strategy = Given(propose)
+    return strategy
+
+
+def test_a_strategy_may_continue_after_a_success_for_a_part_of_the_search(path: Path) -> None:
+    outcome = drive(MODEL, searching_on(fallen("d"), fallen("b", "c", "d")), path)
+    assert outcome.configs == [fallen("a", "b", "c", "d"), fallen("d"), fallen("b", "c", "d")]
+    assert outcome.reason is StopReason.MET
+
+
 def test_conservative_without_a_timeout_tries_all_types(path: Path) -> None:
     model = FakeFloat({"a": 0.0, "b": 0.1, "c": 0.0}, kinds={"b": "MatMul", "c": "Add"})
     outcome = drive(model, Conservative(), path)
