@@ -58,7 +58,8 @@ def test_each_sample_runs_once_through_two_sessions(monkeypatch: pytest.MonkeyPa
     adapter.close()
     assert found.samples == 35 and len(found.layers) == 100
     repairs = {one for op in adapter.ops() for one in op.repairs}
-    assert counted.samples == [35, 35, *[16] * (1 + len(repairs))]  # half of those kept: plain, and by repair
+    # Half of those kept: plain, and by repair. Four tell if the outputs have parts.
+    assert counted.samples == [35, 35, *[16] * (1 + len(repairs)), 4]
     beside, whole = (Counter(node.op_type for node in model.graph.node) for model in counted.models[:2])
     assert beside["Conv"] == 200 and whole["Conv"] == 100  # each in float and in int8 beside it; each in int8
     assert beside["QuantizeLinear"] == 200 and whole["QuantizeLinear"] == 101  # what an op reads, and what it writes

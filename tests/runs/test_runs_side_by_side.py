@@ -22,7 +22,7 @@ from quaver.errors import EvaluationError, ExecutorError, SettingsError
 
 MODEL = chain(6)
 CLOSENESS = Closeness(MODEL)
-LIMIT = 3.0
+LIMIT = 8.0
 
 
 def tune(workspace: Path, eval_func: Any = CLOSENESS, **settings: Any) -> quaver.TuneResult:

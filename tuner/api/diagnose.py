@@ -164,7 +164,8 @@ def _space(adapter: Adapter, settings: Config | None, subject: Subject) -> Tunin
     """Return the space that the rules leave: those of the settings, or else those of the run."""
     ops = adapter.ops()
     if settings is not None:
-        return TuningSpace(apply_rules(ops, settings.op_name_dict, settings.op_type_dict, float_types=None))
+        float_types = {item.kind for item in abilities.unquantizable(adapter)}
+        return TuningSpace(apply_rules(ops, settings.op_name_dict, settings.op_type_dict, float_types))
     try:
         names, types = (subject.settings.get(name) or {} for name in ("op_name_dict", "op_type_dict"))
         return TuningSpace(apply_rules(ops, names, types, float_types=None))

@@ -57,9 +57,9 @@ def test_shapes_are_computed_once_and_what_does_nothing_goes() -> None:
 def test_weights_that_are_computed_from_constants_become_weights() -> None:
     """Weight normalization, left in the graph by exporters: g * v / |v|."""
     net = Net()
-    direction = net.constant(weight(8, 4, 9, 9))
+    direction = net.constant(weight(16, 4, 9, 9))
     length = net.Sqrt(net.ReduceSum(net.Mul(direction, direction), np.array([1, 2, 3])))
-    kernel = net.Mul(net.Div(direction, length), weight(8, 1, 1, 1))
+    kernel = net.Mul(net.Div(direction, length), weight(16, 1, 1, 1))
     model = net.model(net.Conv(net.input(2, 4, 12, 12), kernel, name="conv"))
     assert kinds(model) == "Conv"
     with opened(model, calibrate=False) as adapter:
