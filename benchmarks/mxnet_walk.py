@@ -1,22 +1,23 @@
-"""The walk of MXNet's documentation: a ResNet50 v2 that int8 ruins, tuned by each strategy, in MXNet and in ONNX.
+"""The result table of MXNet's tutorial on another ResNet50 v2 that int8 ruins: each strategy, in MXNet and in ONNX.
 
     make .venv-mxnet/mxnet && .venv-mxnet/bin/python -m benchmarks.mxnet_walk
 
-Evaluations are calls of eval_func, the baseline's among them. Speed is that of the fp32 model as the runtime fuses it,
-by the time of the thread that computes, interleaved.
+Evaluations are calls of eval_func, with the baseline. The speedup is over the fp32 model as the runtime fuses it, in
+processor time of one thread, interleaved. "mycustom" is `mxnet_custom_strategy`, the others are quaver's own. Rows that
+are measured replace those of the same framework and strategy in `benchmarks/results/mxnet_walk.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import quaver
+from benchmarks import mxnet_custom_strategy, result_files
 from benchmarks import mxnet_resnet as resnet
 from quaver.adapters import Adapter, AdapterOptions
 from quaver.adapters.mxnet import to_onnx
@@ -24,28 +25,14 @@ from quaver.adapters.mxnet.adapter import MXNetAdapter
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.demo.data import Accuracy
 from quaver.engine.timing.latency import relative_latency
+from quaver.neural_compressor.quantization import quantized
 from quaver.space import TuningSpace
+
+Row = dict[str, Any]
 
 CRITERION = 0.015
 MAX_TRIALS = 500
-# Of Neural Compressor 1.13 with MXNet on another network of this kind; it is not run here. `bayesian` found nothing in
-# the 500 trials of MXNet's documentation.
-PEER = {"basic": "88", "mse": "26", "bayesian": "500, not met"}
-STRATEGIES = ("basic", "mse", "bayesian", "random", "custom", "auto")
-
-
-class WorstFirst(quaver.Strategy):
-    """The document's own kind of strategy: ops back to fp32 one by one, those that hurt most first."""
-
-    name = "custom"
-
-    def propose(self, space: Any, probe: Any) -> Iterator[Any]:
-        """Ask for the ranking, and walk along it."""
-        config = space.default_config()
-        yield config
-        for op in probe.ranking():
-            config = config.fallback(op)
-            yield config
+STRATEGIES = ("basic", "mse", "bayesian", "mycustom", "random", "auto")
 
 
 @dataclass(frozen=True)
@@ -58,17 +45,15 @@ class Walk:
     adapter: Adapter
 
 
-class StrictStrategy:
-    """An eval_func that knows how often it was called, and for how long."""
+class CountedEvaluations:
+    """An eval_func that counts its calls."""
 
     def __init__(self, score: Callable[[Any], float]) -> None:
-        self._score, self.calls, self.seconds = score, 0, 0.0
+        self._score, self.calls = score, 0
 
     def __call__(self, model: Any) -> float:
-        begin = time.perf_counter()
-        score = self._score(model)
-        self.calls, self.seconds = self.calls + 1, self.seconds + time.perf_counter() - begin
-        return score
+        self.calls += 1
+        return self._score(model)
 
 
 def in_mxnet(net: Any, folder: Path) -> Walk:
@@ -90,30 +75,30 @@ FRAMEWORKS = {"mxnet": in_mxnet, "onnx": in_onnx}
 
 
 def main() -> None:
-    """Train, plant, tune, and print a table for each framework."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--strategies", nargs="*", default=STRATEGIES)
+    """Train, plant, tune, and write the rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--strategies", nargs="*", default=STRATEGIES, choices=STRATEGIES)
     parser.add_argument("--frameworks", nargs="*", default=tuple(FRAMEWORKS), choices=FRAMEWORKS)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     net = resnet.trained()
     resnet.plant(net)
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in wanted.frameworks:
+        for name in options.frameworks:
             walk = FRAMEWORKS[name](net, Path(folder))
-            print(f"\n{name}: ", end="")
-            _all_int8(walk)
-            for strategy in wanted.strategies:
-                print(tuned(strategy, walk), flush=True)
+            for row in (*all_int8(walk), *(tuned(strategy, walk) for strategy in options.strategies)):
+                rows.append({"framework": name, **row})
+                print(rows[-1], flush=True)
+    title = "Strategies on a ResNet50 v2 that int8 ruins"
+    result_files.write("mxnet_walk", title, rows, replaces=["framework", "strategy"], packages=["mxnet"])
 
 
-def _all_int8(walk: Walk) -> None:
-    """The head of a table: what happens when nothing is tuned."""
+def all_int8(walk: Walk) -> Iterator[Row]:
+    """Yield the rows of the models that nothing was tuned for: fp32, and all ops in int8 by each calibration."""
     adapter = walk.adapter
     adapter.calibrate(walk.data)
     space, fp32 = TuningSpace(adapter.ops()), adapter.build(None)
-    print(f"{len(space.ops)} ops; fp32 {walk.accuracy(fp32):.4f}")
-    print("| | evaluations | of its namesake | fp32 ops | accuracy | speed-up | seconds outside eval_func |")
-    print("|---|---|---|---|---|---|---|")
+    yield _row("fp32", fp32_ops=len(space.ops), accuracy=walk.accuracy(fp32), speedup=1.0)
     for method in ("minmax", "entropy"):
         config = space.configure(
             lambda op, method=method: next(
@@ -121,32 +106,46 @@ def _all_int8(walk: Walk) -> None:
             )
         )
         model = adapter.build(config)
-        speed = 1 / relative_latency(model, fp32, adapter.probe_samples[0])
-        print(f"| all int8, {method} | | | 0 | {walk.accuracy(model):.4f} | {speed:.2f} | |")
+        speedup = 1 / relative_latency(model, fp32, adapter.probe_samples[0])
+        yield _row(f"all int8, {method}", accuracy=walk.accuracy(model), speedup=speedup)
 
 
-def tuned(name: str, walk: Walk) -> str:
-    """A row of the table: one run of one strategy."""
-    accuracy, start = StrictStrategy(walk.accuracy), time.perf_counter()
+def tuned(name: str, walk: Walk) -> Row:
+    """Return the row of one run of one strategy."""
+    accuracy = CountedEvaluations(walk.accuracy)
+    settings = {"relative": CRITERION, "max_trials": MAX_TRIALS, "strategy": name}
     with tempfile.TemporaryDirectory() as folder:
-        result = quaver.fit(
-            walk.model,
-            calib_dataloader=walk.data,
-            eval_func=accuracy,
-            strategy=WorstFirst() if name == WorstFirst.name else name,
-            relative=CRITERION,
-            max_trials=MAX_TRIALS,
-            workspace=Path(folder),
-            verbose=0,
-            report=False,
-        )
-    outside = time.perf_counter() - start - accuracy.seconds
-    assert result.best is not None
-    fallen = result.best.config.fp32_ops
-    told = f"{len(fallen)}: {', '.join(fallen)}" if len(fallen) <= 3 else f"{len(fallen)}"
-    speed = 1 / result.best.measured["latency"]
-    score = f"{result.best.score:.4f}{'' if result.met else ' (not met)'}"
-    return f"| {name} | {accuracy.calls} | {PEER.get(name, '')} | {told} | {score} | {speed:.2f} | {outside:.0f} |"
+        keywords = {"workspace": Path(folder), "verbose": 0, "report": False}
+        if name == mxnet_custom_strategy.NAME:
+            result = quantized(walk.model, settings, walk.data, accuracy, keywords).result
+        else:
+            result = quaver.fit(walk.model, calib_dataloader=walk.data, eval_func=accuracy, **{**settings, **keywords})
+    assert result is not None and result.best is not None and result.best.score is not None
+    fp32_ops = result.best.config.fp32_ops
+    return _row(
+        name,
+        evaluations=accuracy.calls,
+        met=result.met,
+        fp32_ops=len(fp32_ops),
+        fp32_names=", ".join(fp32_ops) if len(fp32_ops) <= 3 else "",
+        accuracy=result.best.score,
+        speedup=1 / result.best.measured["latency"],
+    )
+
+
+def _row(
+    strategy: str, *, accuracy: float, speedup: float, evaluations: int = 0, met: bool = True, fp32_ops: int = 0,
+    fp32_names: str = "",
+) -> Row:  # fmt: skip
+    return {
+        "strategy": strategy,
+        "evaluations": evaluations,
+        "met": met,
+        "fp32_ops": fp32_ops,
+        "fp32_names": fp32_names,
+        "accuracy": round(accuracy, 4),
+        "speedup": round(speedup, 2),
+    }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What more workers bring, from 1 to 1,000: the real loop and the real strategies, on workers and a clock that are not.
+"""Time of a search by the number of workers, from 1 to 1,000: real loop and strategies, simulated workers and clock.
 
-`python -m benchmarks.simulated_workers` prints the table of docs/scaling.md.
+python -m benchmarks.simulated_workers   # seconds; the table of docs/scaling.md
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files
 from quaver.budget import Budget
 from quaver.criterion import Criterion
 from quaver.engine.executors.base import Evaluation, Outcome, State, Task
@@ -71,7 +72,7 @@ class SimulatedWorkers:
 class _NoModel:
     """An adapter that nothing is asked of."""
 
-    kept = ()
+    probe_samples = ()
 
     def unquantizable(self, timed: bool = False) -> tuple[()]:
         return ()
@@ -115,6 +116,13 @@ def run() -> list[dict[str, Any]]:
     return [*table("auto", True), *table("basic", False), *table("bayesian", True, 60, (1, 2, 4, 8, 16))]
 
 
+def main() -> None:
+    """Simulate, print and write the figures."""
+    rows = [*table("auto", True), *table("basic", False)]
+    for row in rows:
+        print("  ".join(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
+    result_files.write("simulated_workers", "Simulated time of a search by the number of workers", rows)
+
+
 if __name__ == "__main__":
-    for one in run():
-        print("  ".join(f"{value:.3g}" if isinstance(value, float) else str(value) for value in one.values()))
+    main()

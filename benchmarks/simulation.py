@@ -207,9 +207,10 @@ def main() -> None:
     if not parser.parse_args().draw:
         save(sweep())
     # By its own name this module has other classes than as a script.
-    from benchmarks import simulation, simulation_figures
+    from benchmarks import simulation, simulation_figures, tables
 
-    simulation_figures.write(simulation.load())
+    simulation_figures.draw(simulation.load())
+    tables.main()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The sweep of `benchmarks.simulation` as tables in docs/strategies.md and as docs/strategies.svg."""
+"""The sweep of `benchmarks.simulation` as tables for docs/strategies.md and as docs/strategies.svg."""
 
 from __future__ import annotations
 
@@ -10,17 +10,7 @@ from benchmarks.simulation import BLIND, CULPRITS, MOST_TRIALS, NOISE, RANKED, S
 from quaver.testing.simulated import RANKINGS
 
 DOCS = Path(__file__).parents[1] / "docs"
-BEGIN, END = "<!-- begin: python -m benchmarks.simulation -->", "<!-- end -->"
 GREY, BLUE, LIGHT, PALE, RED = "#777777", "#1f5fa8", "#6f9fd8", "#b3cdec", "#b8442f"
-
-
-def write(rows: Sequence[Row]) -> None:
-    """Put the tables between the marks of the page, and draw the plot."""
-    page = DOCS / "strategies.md"
-    text = page.read_text(encoding="utf-8")
-    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    page.write_text(f"{before}\n\n{tables(rows)}\n\n{after}", encoding="utf-8")
-    draw(rows, DOCS / "strategies.svg")
 
 
 def tables(rows: Sequence[Row]) -> str:
@@ -98,7 +88,7 @@ def _table(head: list[str], lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines))
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
+def draw(rows: Sequence[Row], path: Path = DOCS / "strategies.svg") -> None:
     """Evaluations against the number of ops, for three culprits."""
     import matplotlib as mpl
 

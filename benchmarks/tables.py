@@ -5,6 +5,9 @@
 A page holds a table between `<!-- table: NAME -->` and `<!-- end of table -->`. A line below each table says with which
 version, on which day and machine, and with which command its figures were measured. A test compares the pages with the
 result files, so a table can be neither typed nor forgotten.
+
+A table of figures without a result file needs a line above it: `<!-- no result file: REASON -->`. A result file is as
+old as the version of quaver that measured it. `NOT_REPEATED` lists the ones that are older than this version.
 """
 
 from __future__ import annotations
@@ -19,6 +22,12 @@ from benchmarks import result_files
 
 PAGES = Path(__file__).parents[1] / "docs"
 MARKED = re.compile(r"<!-- table: (?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- end of table -->", re.DOTALL)
+
+# A cell with a measured figure: a decimal number, or a number with a unit.
+FIGURE = re.compile(r"\d*\.\d+x?(?![\w.])|(?<![\w.])\d[\d,]* ?(?:ms|s|min|h|MB|%)(?!\w)")
+# Fewer figures than this are examples or defaults, not measurements (judgement).
+MIN_FIGURES = 6
+WITHOUT_FILE = "<!-- no result file: "
 
 Row = Mapping[str, Any]
 
@@ -226,6 +235,150 @@ def _spread(losses: Sequence[float]) -> str:
     return f"{fmean(losses):.3f} ({min(losses):.3f} to {max(losses):.3f})" if losses else ""
 
 
+def simulated_workers() -> str:
+    """Simulated time to the end by the number of workers."""
+    rows = result_files.rows_of("simulated_workers")
+    own = {(row["strategy"], row["workers"]): row for row in rows}
+    lines = []
+    for workers in dict.fromkeys(row["workers"] for row in rows):
+        auto, basic = own["auto", workers], own["basic", workers]
+        lines.append(
+            (
+                workers,
+                _duration(auto["hours"]),
+                auto["evaluations"],
+                _duration(basic["hours"]),
+                basic["evaluations"],
+                number(basic["times faster"], 2),
+            )
+        )
+    head = ("workers", "`auto`, first success", "evaluations", "`basic`, complete", "evaluations", "speedup")
+    return markdown(head, lines)
+
+
+def simulation() -> str:
+    """Evaluations that each strategy needs on simulated models."""
+    # The sweep needs quaver's strategies; the other tables do not.
+    from benchmarks import simulation, simulation_figures
+
+    return f"\n{simulation_figures.tables(simulation.load())}\n"
+
+
+def learned() -> str:
+    """Ops left in fp32 by strategies that start from random points."""
+    rows = result_files.rows_of("learned")
+    strategies = list(dict.fromkeys(row["strategy"] for row in rows))
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        own = [row for row in rows if row["case"] == case]
+        cells = [", ".join(_found(row) for row in own if row["strategy"] == name) for name in strategies]
+        lines.append((case, *cells))
+    return markdown(("planted", *strategies), lines)
+
+
+def _found(row: Row) -> str:
+    return f"{row['fp32_ops']} ({row['found_after']})" if row["met"] else "none"
+
+
+def mxnet_walk() -> str:
+    """Each strategy on the ResNet50 v2, in MXNet and in ONNX."""
+    rows = result_files.rows_of("mxnet_walk")
+    lines = []
+    for row in rows:
+        ops = row["fp32_names"] or row["fp32_ops"]
+        score = f"{row['accuracy']:.4f}{'' if row['met'] else ' (not met)'}"
+        evaluations = row["evaluations"] or ""
+        lines.append((row["framework"], row["strategy"], evaluations, ops, score, f"{row['speedup']:.1f}x"))
+    return markdown(("framework", "strategy", "evaluations", "ops in fp32", "accuracy", "speedup"), lines)
+
+
+def repairs() -> str:
+    """`auto` without repairs and with them."""
+    rows = [row for row in result_files.rows_of("repairs") if "repairs" in row]
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        off, on = (
+            next(row for row in rows if (row["model"], row["repairs"]) == (model, way)) for way in ("without", "with")
+        )
+        cells = (f"{row['evaluations']}, {row['fp32 ops']}, {row['latency']:.3f}" for row in (off, on))
+        lines.append((model, *cells, on["repaired"] or "none needed"))
+    head = ("model", "without: evaluations, fp32 ops, latency / fp32 latency", "with", "repaired ops")
+    return markdown(head, lines)
+
+
+def repair_scores() -> str:
+    """Scores and errors before any fallback, with each repair."""
+    rows = [row for row in result_files.rows_of("repairs") if "repair" in row]
+    lines = [
+        (row["model"], row["repair"], row["ops"], f"{row['score']:.4f}", number(row["output error"])) for row in rows
+    ]
+    return markdown(("model, all ops in int8", "repairs", "repaired ops", "score", "output error"), lines)
+
+
+def budgets() -> str:
+    """The most accurate model within each target budget."""
+    lines = []
+    for row in result_files.rows_of("budgets"):
+        budget = ", ".join(f"{name}={limit}" for name, limit in row["budget"].items())
+        repairs = ", ".join(f"{count} {name}" for name, count in row["repairs"].items())
+        lines.append(
+            (
+                row["model"],
+                f"`{budget}`{'' if row['met'] else ', not met'}",
+                f"{row['baseline']} / {row['score']}",
+                row["held out"],
+                number(row["error"], 2),
+                row["evaluations"],
+                f"{row['latency']:.2f}x, {row['size']:.2f}x",
+                repairs,
+            )
+        )
+    head = (
+        "model",
+        "budget",
+        "score: fp32 / best",
+        "held-out score",
+        "output error",
+        "evaluations",
+        "latency, size / fp32",
+        "repairs",
+    )
+    return markdown(head, lines)
+
+
+def targets() -> str:
+    """Predicted and measured latency of each winner and of other configurations."""
+    rows = result_files.rows_of("targets")
+    lines: list[tuple[Any, ...]] = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = [row for row in rows if row["model"] == model]
+        cells = [_predicted(own, label) for label in ("save", "board")]
+        worst = (_most_wrong([row for row in own if row["config"] != "winner"], label) for label in ("save", "board"))
+        lines.append((model, *cells, *worst))
+    head = (
+        "model",
+        "winner with `--save`: predicted, measured",
+        "winner with the board kit",
+        "most wrong of other configurations, `--save`",
+        "board kit",
+    )
+    return markdown(head, lines)
+
+
+def _predicted(rows: Sequence[Row], label: str) -> str:
+    winners = [row for row in rows if row["config"] == "winner" and label in row]
+    return f"{winners[0][label]:.3f}, {winners[0]['measured']:.3f}" if winners else "nothing is faster in int8"
+
+
+def _most_wrong(rows: Sequence[Row], label: str) -> str:
+    ratios = [row[label] / row["measured"] for row in rows if label in row]
+    return f"{max(ratios, key=lambda ratio: max(ratio, 1 / ratio)):.2f}x" if ratios else ""
+
+
+def _duration(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
+
+
 # The result file and the function that writes its table, by the name in the page.
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "portable": ("portable", portable),
@@ -239,7 +392,18 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "kernel-costs": ("kernel_costs", kernel_costs),
     "rewrites": ("rewrites", rewrites),
     "early-stop": ("early_stop", early_stop),
+    "simulated-workers": ("simulated_workers", simulated_workers),
+    "simulation": ("simulation", simulation),
+    "learned": ("learned", learned),
+    "mxnet-walk": ("mxnet_walk", mxnet_walk),
+    "repairs": ("repairs", repairs),
+    "repair-scores": ("repairs", repair_scores),
+    "budgets": ("budgets", budgets),
+    "targets": ("targets", targets),
 }
+# Result files of earlier versions, and why they were not measured again. A test fails if one of them is not older, and
+# if another one is.
+NOT_REPEATED: dict[str, str] = {}
 
 
 def written(text: str) -> str:
@@ -254,6 +418,26 @@ def written(text: str) -> str:
         return f"<!-- table: {match['name']} -->\n{write()}\n{source(file)}<!-- end of table -->"
 
     return MARKED.sub(table, text)
+
+
+def without_result_file(text: str) -> Iterator[str]:
+    """Yield the head of each table of figures that is not generated and gives no reason above it."""
+    lines = [*re.sub(r"```.*?```", "", MARKED.sub("", text), flags=re.DOTALL).splitlines(), ""]
+    above, head, figures = "", "", 0
+    for line in lines:
+        if line.startswith("|"):
+            head = head or line
+            figures += sum(bool(FIGURE.search(cell)) for cell in line.strip("|").split("|")[1:])
+        else:
+            if head and figures >= MIN_FIGURES and not above.startswith(WITHOUT_FILE):
+                yield head
+            above, head, figures = line.strip() or ("" if head else above), "", 0
+
+
+def versions(name: str) -> list[tuple[int, ...]]:
+    """Return the versions of quaver, without the patch level, that measured a result file."""
+    measured = [entry["machine"]["quaver"] for entry in result_files.read(name)["measurements"]]
+    return [tuple(map(int, version.split(".")[:2])) for version in measured]
 
 
 def pages() -> Iterator[Path]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import mxnet_custom_strategy
 from benchmarks import mxnet_resnet as resnet
 from quaver.adapters.mxnet import mxnet as mx
 
@@ -162,76 +163,6 @@ x = mx.nd.array(np.load('images.npy'))
 from neural_compressor.utils.utility import recover
 quantized_model = recover(f32_model, snapshot, 0).model
 np.save('recovered.npy', quantized_model(x).asnumpy())
-"""
-# A strategy with the interface of MXNet's example: it reads tensors through the adaptor, excludes ops whose exclusion
-# lowers the errors of the others, and lets Neural Compressor's own optimizer choose calibrations.
-CUSTOM_STRATEGY = """\
-import copy
-from collections import OrderedDict
-import numpy as np
-from neural_compressor.strategy.strategy import TuneStrategy, strategy_registry
-
-
-def relative_errors(exact, observed):
-    return {name: np.abs(observed[name][name] - exact[name][name]).mean() / np.abs(exact[name][name]).mean()
-            for name in observed}
-
-
-@strategy_registry
-class MyCustomTuneStrategy(TuneStrategy):
-    def __init__(self, model, conf, q_dataloader, q_func=None,
-                 eval_dataloader=None, eval_func=None, dicts=None, q_hooks=None):
-        super().__init__(model, conf, q_dataloader, q_func, eval_dataloader, eval_func, dicts, q_hooks)
-
-    def tensors_of(self, config, names):
-        qmodel = self.adaptor.quantize(config, self.model, self.calib_dataloader)
-        return self.adaptor.inspect_tensor(qmodel, self.calib_dataloader, names, [1])['activation'][0]
-
-    def next_tune_cfg(self):
-        chosen, numbers = OrderedDict(), {}
-        for key, choices in self.opwise_tune_cfgs.items():
-            for number, choice in enumerate(choices):
-                if choice['activation']['algorithm'] == 'minmax':
-                    numbers[key] = number
-                    break
-            chosen[key] = choice
-        config = {'calib_iteration': int(self.calib_iter[0]),
-                  'calib_sampling_size': int(self.calib_sampling_size[0]), 'op': chosen}
-        yield config
-
-        names = [name for name, kind in chosen]
-        exact = self.adaptor.inspect_tensor(self.model, self.calib_dataloader, names, [1])['activation'][0]
-        errors = relative_errors(exact, self.tensors_of(config, names))
-        for key, choice in chosen.items():
-            if 'fp32' in self.opwise_tune_space[key]['activation']['dtype'] and errors[key[0]] > 0.01:
-                before = choice['activation']['dtype']
-                choice['activation']['dtype'] = 'fp32'
-                new = relative_errors(exact, self.tensors_of(config, names))
-                if sum(errors[name] - new[name] for name in new) >= 0.007 * len(new):
-                    errors.update(new)
-                    numbers.pop(key)
-                else:
-                    choice['activation']['dtype'] = before
-        yield config
-        yield from self.calibrated(config, numbers)
-
-    def calibrated(self, base, numbers):
-        from neural_compressor.strategy.bayesian import BayesianOptimization
-        bounds = {key: (0, len(choices)) for key, choices in self.opwise_quant_cfgs.items()
-                  if key in numbers and len(choices) > 1}
-        config = copy.deepcopy(base)
-        optimizer = BayesianOptimization(pbounds=bounds, random_seed=self.cfg.tuning.random_seed)
-        optimizer._space.register(numbers, self.last_tune_result[0])
-        while True:
-            params = optimizer.gen_next_params()
-            for key, choices in self.opwise_quant_cfgs.items():
-                if key in params:
-                    config['op'][key] = copy.deepcopy(choices[min(int(params[key]), len(choices) - 1)])
-            yield config
-            try:
-                optimizer._space.register(params, self.last_tune_result[0])
-            except KeyError:
-                pass
 """
 # As MXNet's example does it: each strategy by its name, and every model exported. Its calls of `quantize_net` need
 # MXNet 2, and use nothing of Neural Compressor.
@@ -413,9 +344,7 @@ def test_mse_excludes_the_harmful_op_and_any_trial_is_recovered(folder: Path) ->
 
 def test_the_strategies_by_name_and_one_of_ones_own_are_measured_by_mxnet_alone(folder: Path) -> None:
     """Each strategy excludes the guilty op, and the exported models have the accuracy of fp32."""
-    custom = CUSTOM_STRATEGY.replace(IMPORT, BRIDGE)
-    assert custom.count(BRIDGE) == 2
-    (folder / "custom_strategy.py").write_text(custom)
+    (folder / "custom_strategy.py").write_bytes(Path(mxnet_custom_strategy.__file__).read_bytes())
     (folder / "resnet50v2_mse.yaml").write_text(RESNET_YAML.replace("max_trials: 500", "max_trials: 8"))
     smaller = {"resnet50_v2(pretrained=True)": network("milder"), "num_calib_batches = 9": "num_calib_batches = 7"}
     told = ran(TUNING, folder, {**SMALLER, **smaller})
