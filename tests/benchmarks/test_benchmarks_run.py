@@ -32,5 +32,3 @@ def test_memory_is_read_after_each_trial(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_more_simulated_workers_shorten_a_complete_sweep() -> None:
     one, eight = simulated_workers.table("basic", False, most=60, workers=(1, 8))
     assert one["evaluations"] == eight["evaluations"] and eight["times faster"] > 4
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,36 @@ def test_pages_hold_the_tables_that_the_result_files_give():
     for path in tables.pages():
         text = path.read_text(encoding="utf-8")
         assert tables.written(text) == text, f"{path.name}: run `python -m benchmarks.tables`"
+
+
+def test_each_table_has_a_result_file():
+    for name, (file, write) in tables.TABLES.items():
+        assert result_files.read(file)["rows"], f"{name}: benchmarks/results/{file}.json is missing"
+        assert write().count("\n") > 2
+
+
+def test_tables_of_figures_without_a_result_file_say_why():
+    for path in sorted(tables.PAGES.rglob("*.md")):
+        assert not list(tables.without_result_file(path.read_text("utf-8"))), f"{path.name}: see benchmarks/tables.py"
+
+
+def test_a_typed_table_of_figures_is_found():
+    table = "| model | a | b |\n|---|---|---|\n| x | 1.5x | 3 ms |\n| y | .41 | 12 % |\n| z | 0.2 | 1,234 MB |\n"
+    assert list(tables.without_result_file(f"Words.\n\n{table}\nMore.")) == ["| model | a | b |"]
+    assert not list(tables.without_result_file(f"<!-- no result file: reason -->\n{table}"))
+    assert not list(tables.without_result_file(f"```\n{table}```\n"))
+    assert not list(tables.without_result_file("| name | default |\n|---|---|\n| a | 0.5 |\n| b | 3 |\n"))
+
+
+def test_no_table_is_older_than_this_version_unless_it_says_why():
+    current = tuple(map(int, version("quaver").split(".")[:2]))
+    older = {file for file, _ in tables.TABLES.values() if min(tables.versions(file)) < current}
+    assert older == set(tables.NOT_REPEATED), "measure again, or say in NOT_REPEATED why not"
+
+
+def test_an_older_table_gives_its_reason_below_it(monkeypatch):
+    monkeypatch.setitem(tables.NOT_REPEATED, "planted", "it takes a year")
+    assert tables.source("planted").endswith("Not measured again with this version: it takes a year.\n")
 
 
 def test_each_table_stands_in_one_page():
