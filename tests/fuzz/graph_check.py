@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -414,8 +414,7 @@ def rounding(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[
     rng = np.random.default_rng(0)
     moved = onnx.ModelProto()
     moved.CopyFrom(model)
-    constants = [*moved.graph.initializer, *(node.attribute[0].t for node in moved.graph.node if _is_constant(node))]
-    for tensor in constants:
+    for tensor in _constants(moved.graph):
         if tensor.data_type == onnx.TensorProto.FLOAT:
             array = numpy_helper.to_array(tensor)
             noisy = np.asarray(array * (1 + 1e-6 * rng.standard_normal(array.shape)), np.float32)
@@ -436,6 +435,17 @@ def rounding(model: onnx.ModelProto, feeds: Sequence[Feed], expected: list[list[
             return float("inf")
         worst = max(worst, largest_difference(values, result))
     return worst
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield the constants of a graph and of the bodies in it."""
+    yield from graph.initializer
+    for node in graph.node:
+        if _is_constant(node):
+            yield node.attribute[0].t
+        for entry in node.attribute:
+            if entry.type == onnx.AttributeProto.GRAPH:
+                yield from _constants(entry.g)
 
 
 def _is_constant(node: onnx.NodeProto) -> bool:

@@ -11,6 +11,7 @@ A model that goes wrong is saved with its seed in `build/fuzz/graphs/`, beside `
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import multiprocessing
@@ -26,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from graph_check import HARMLESS, Outcome, check_model
+from graph_builder import make_feeds, session_of
+from graph_check import HARMLESS, OPTIMISER, Outcome, check_model
 from graph_shrinking import shrink
 from random_graphs import make_model
 
@@ -101,8 +103,7 @@ class _Worker:
             yield from self.receive()  # what it sent before it ended
             if not self._seeds:
                 return
-            code = self._process.exitcode or 0
-            outcome = Outcome("abort", signal.Signals(-code).name if code < 0 else f"exit code {code}")
+            outcome = _outcome_of_abort(make_model(self._seeds[0]), self._process.exitcode)
         yield self._seeds.pop(0), outcome
         if self._seeds:
             self._start()
@@ -149,11 +150,32 @@ def check_isolated(model: onnx.ModelProto, seed: int = 0, tuned: bool = False, p
         outcome: Outcome = ours.recv()
     except EOFError:
         process.join()
-        code = process.exitcode or 0
-        return Outcome("abort", signal.Signals(-code).name if code < 0 else f"exit code {code}")
+        return _outcome_of_abort(model, process.exitcode)
     finally:
         process.join()
     return outcome
+
+
+def _outcome_of_abort(model: onnx.ModelProto, exitcode: int | None) -> Outcome:
+    """Return the outcome of a process that ended: ONNX Runtime may do that by itself, with the model as given."""
+    code = exitcode or 0
+    text = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def work() -> None:
+        _limit()
+        with contextlib.suppress(Exception):
+            session = session_of(model.SerializeToString(), optimised=True)
+            for feed in make_feeds(model):
+                session.run(None, feed)
+        os._exit(0)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(MAX_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    return Outcome(OPTIMISER if process.exitcode == exitcode else "abort", text)
 
 
 def shrunk(model: onnx.ModelProto, outcome: Outcome, seed: int, tuned: bool = False) -> onnx.ModelProto:

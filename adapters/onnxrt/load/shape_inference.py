@@ -102,9 +102,16 @@ def restore_constants(graph: Graph, model: ModelProto) -> Graph:
 
 
 def _without_declared_shapes(model: ModelProto) -> ModelProto:
-    """Return the model with the types of its outputs only, and with open dimensions where inputs declare -1 or 0."""
+    """Return the model with the types of its outputs only, and with open dimensions where inputs declare -1 or 0.
+
+    An input that is an output, too, counts as an input: without a shape here, `onnx` forgets the one that it has there.
+    """
     copy = ModelProto()
     copy.CopyFrom(model)
+    inputs = {value.name for value in copy.graph.input}
+    outputs = [value for value in copy.graph.output if value.name not in inputs]
+    del copy.graph.output[:]
+    copy.graph.output.extend(outputs)
     for value in copy.graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")

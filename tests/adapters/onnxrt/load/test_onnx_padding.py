@@ -123,3 +123,15 @@ def test_a_pad_in_a_body_is_kept_as_well() -> None:
         adapter.calibrate([feed])
         (expected,), (actual,) = as_written(model, feed), adapter.build(None).session.run(None, feed)
         assert np.allclose(actual, expected, atol=1e-4)
+
+
+def test_amounts_are_written_for_all_axes_although_an_input_is_an_output_too() -> None:
+    net = Net()
+    x = net.input(2, 4, 7, 7)
+    wide = net.Pad(net.Conv(x, weight(6, 4, 1, 1)), np.array([3, 1, 3, 1]), np.float32(0), np.array([-2, -1]))
+    model = net.model(net.Conv(wide, weight(4, 6, 3, 3)), opset=21, ir=10)
+    model.graph.output.append(model.graph.input[0])
+    graph = load_model(model, optimise_float=False).graph
+    pad = next(node for node in graph.nodes if node.op_type == "Pad")
+    assert graph.constants[pad.input[1]].tolist() == [0, 0, 3, 1, 0, 0, 3, 1]
+    assert graph.shapes[pad.output[0]] == (2, 6, 13, 9)
