@@ -21,7 +21,7 @@ class Precision(str):
 
     Attributes:
         bits: the bits of one number.
-        quantized: True if that is fewer than fp32 has.
+        quantized: True if it is narrower than the floats that kernels compute in: integers, and floats below 16 bits.
     """
 
     bits: int
@@ -38,7 +38,7 @@ class Precision(str):
                 raise ValueError(f"{name!r} is not a precision; names are like 'fp32' or 'int8'")
             precision = super().__new__(cls, name)
             precision.bits = int(form[1])
-            precision.quantized = precision.bits < 32
+            precision.quantized = precision.bits < 16 or "int" in name
             cls._instances[str(name)] = precision
         return precision
 
@@ -65,6 +65,7 @@ class Precision(str):
 
 
 FP32 = Precision("fp32")
+BF16 = Precision("bf16")
 INT8 = Precision("int8")
 INT4 = Precision("int4")
 
@@ -116,7 +117,7 @@ class OpConfig:
 
     @property
     def quantized(self) -> bool:
-        """True if the op computes in less than fp32."""
+        """True if the op does not compute in fp32 or bf16."""
         return self.precision.quantized
 
     @property
@@ -143,6 +144,8 @@ class OpConfig:
 
 
 FLOAT = OpConfig(FP32)
+# Float with 16 bits, for runtimes and processors that compute in it. It needs no calibration.
+BFLOAT = OpConfig(BF16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +288,11 @@ class QuantConfig(Mapping[str, OpConfig]):
     def fp32_ops(self) -> tuple[str, ...]:
         """Names of the ops that run in fp32, in graph order."""
         return self.ops_in(FP32)
+
+    @property
+    def bf16_ops(self) -> tuple[str, ...]:
+        """Names of the ops that run in bf16, in graph order."""
+        return self.ops_in(BF16)
 
     @property
     def quantized_ops(self) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ VERIFIED = "verified processors"
 # Instruction sets that decide how 8 bits are multiplied: what Linux calls them, and what the makers do. The best first.
 _X86 = {"amx_int8": "AMX", "avx512_vnni": "AVX512-VNNI", "avx_vnni": "AVX-VNNI", "avx512bw": "AVX512", "avx2": "AVX2"}
 _ARM = {"i8mm": "I8MM", "asimddp": "dot products", "asimd": "NEON"}
+# Instruction sets that multiply bf16.
+_BF16 = ("amx_bf16", "avx512_bf16")
 VNNI = ("AMX", "AVX512-VNNI", "AVX-VNNI")
 
 
@@ -55,16 +57,31 @@ class Processor:
 
 def this_processor() -> Processor:
     """Return the processor of this machine."""
+    fields = _description()
+    machine = platform.machine() or "unknown architecture"
+    flags = _flags(fields)
+    int8 = tuple(name for flag, name in {**_X86, **_ARM}.items() if flag in flags)
+    return Processor(fields.get("model name") or platform.processor() or "a processor", machine, int8)
+
+
+def has_bf16() -> bool:
+    """Return True if this processor multiplies bf16: with AVX512-BF16 or AMX."""
+    return not _flags(_description()).isdisjoint(_BF16)
+
+
+def _description() -> dict[str, str]:
+    """Return how the system describes the first processor; empty if it does not."""
     fields: dict[str, str] = {}
     with contextlib.suppress(OSError):
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
         for line in first.splitlines():
             key, _, value = line.partition(":")
             fields[key.strip()] = value.strip()
-    machine = platform.machine() or "unknown architecture"
-    flags = {*fields.get("flags", "").split(), *fields.get("Features", "").split()}
-    int8 = tuple(name for flag, name in {**_X86, **_ARM}.items() if flag in flags)
-    return Processor(fields.get("model name") or platform.processor() or "a processor", machine, int8)
+    return fields
+
+
+def _flags(fields: Mapping[str, str]) -> set[str]:
+    return {*fields.get("flags", "").split(), *fields.get("Features", "").split()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from quaver.types import PlainDict, PlainMapping
 # Names of all properties start so; others in a file are the user's own.
 PREFIX = "quaver."
 # Written by the adapters of formats that name a producer, which is then quaver.
+# Parts of a model with bf16, not of what is known about it: the precision of its float part, and the nodes that stay fp32.
+INFERENCE_PRECISION, FP32_NODES = f"{PREFIX}inference_precision", f"{PREFIX}fp32_nodes"
 ORIGINAL_NAME, ORIGINAL_VERSION = f"{PREFIX}original_producer_name", f"{PREFIX}original_producer_version"
 
 
@@ -31,6 +33,9 @@ class Provenance:
         versions: package name -> version, of what the model was built with.
         portable: the setting `portable` of the run; None if the run had no such setting.
         producer: the producer of the float model, as its file names it; empty if it names none.
+        inference_precision: "bf16" if float ops must run in bf16 for these scores and times: the runtime has to be told
+            when it opens the file. Empty if they run in fp32.
+        fp32_nodes: then, the nodes that stay fp32 all the same.
         is_unchanged: whether the file still holds the model that was scored, bit by bit. None if that cannot be told,
             because another tool rewrote the file or its weights lie in a second file.
     """
@@ -45,6 +50,8 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     portable: bool | None = None
     producer: str = ""
+    inference_precision: str = ""
+    fp32_nodes: tuple[str, ...] = ()
     is_unchanged: bool | None = None
 
     def to_properties(self) -> dict[str, str]:
@@ -87,6 +94,8 @@ class Provenance:
             versions=_from_json(properties, "versions", dict) or {},
             portable=portable,
             producer=" ".join(filter(None, original)),
+            inference_precision=properties.get(INFERENCE_PRECISION, ""),
+            fp32_nodes=tuple(map(str, _from_json(properties, FP32_NODES.removeprefix(PREFIX), list) or ())),
             is_unchanged=model_hash == model if model_hash and model else None,
         )
 
@@ -103,6 +112,8 @@ class Provenance:
             "versions": dict(self.versions),
             "portable": self.portable,
             "producer": self.producer,
+            "inference_precision": self.inference_precision,
+            "fp32_nodes": list(self.fp32_nodes),
             "is_unchanged": self.is_unchanged,
         }
 

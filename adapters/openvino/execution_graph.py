@@ -10,13 +10,16 @@ from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.dynamic_and_weight_only import PARTS as BETWEEN_FLOATS
 from quaver.adapters.onnxrt.build.integer_ops import PARTS
 from quaver.adapters.onnxrt.ops.unit import Unit
-from quaver.ops import FP32, INT8, Precision
+from quaver.ops import BF16, FP32, INT8, Precision
 
-BF16 = Precision("bf16")
 # The ends of the names of implementations, and the precision they compute in.
 _IMPLEMENTATIONS = {"i8": INT8, "u8": INT8, "bf16": BF16, "f32": FP32}
 # Kernels that compute on integers in their int8 form. All others compute in float or only move values.
 ARITHMETIC = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul", "Pooling", "Reduce"})
+# Kernels of recurrent layers, which compute in float alone.
+_RECURRENT = frozenset({"RNNCell", "RNNSeq"})
+# Op types whose float form is a kernel of its own, in fp32 or bf16, and that have no int8 form.
+FLOAT_KINDS = frozenset({"LSTM"})
 # Op types whose int8 form is such a kernel.
 INTEGER_KINDS = frozenset({"AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "ReduceMean"})
 
@@ -129,19 +132,23 @@ def _names(builder: Builder, unit: Unit) -> Iterator[str]:
 def executed_precisions(builder: Builder, kernels: Sequence[Kernel]) -> dict[str, Precision]:
     """Return the precision in which each op really runs.
 
-    An op with arithmetic on integers runs as the kernel does that has its anchor. Other ops are not in the result:
+    An op with arithmetic of its own runs as the kernel does that has its anchor. Other ops are not in the result:
     elementwise ops compute in float either way, mostly inside other kernels, and a Concat only moves values.
     """
     anchors: dict[str, str] = {}
-    units = [unit for unit in builder.units if unit.op.kind in INTEGER_KINDS]
+    units = [unit for unit in builder.units if unit.op.kind in INTEGER_KINDS | FLOAT_KINDS]
     for unit in units:
         anchors.update(dict.fromkeys(_names(builder, unit), unit.op.name))
     for unit in units:
         if unit.weight is not None and len(builder.graph.consumers.get(unit.weight, ())) == 1:
             anchors.setdefault(unit.weight, unit.op.name)
+    products = {unit.op.name for unit in units if unit.op.kind == "MatMul" and unit.weight is None}
     precisions: dict[str, Precision] = {}
     for kernel in kernels:
-        if kernel.kind in ARITHMETIC and kernel.precision is not None:
+        if kernel.kind == "Subgraph" and kernel.precision is not None:  # attention in one kernel
+            inside = (op for op in _owners(kernel, anchors) if op in products)
+            precisions.update(dict.fromkeys(inside, kernel.precision))
+        if kernel.kind in ARITHMETIC | _RECURRENT and kernel.precision is not None:
             # A product that is fused with what follows may have lost its name; its weight has not.
             weights = (name.partition(builder.mark)[0] for name in kernel.sources)
             owners = list(_owners(kernel, anchors)) or [op for name in weights if (op := find(name, anchors))]

@@ -18,11 +18,19 @@ from quaver.adapters.onnxrt.run.model import OnnxModel, OrtModel
 from quaver.adapters.onnxrt.runtime import Runtime
 from quaver.adapters.openvino import profile
 from quaver.adapters.openvino.execution_graph import executed_precisions, kernels_of
+from quaver.adapters.openvino.float_precision import (
+    BF16_KINDS,
+    bf16_is_offered,
+    join_products,
+    name_recurrent_layers,
+    save_as_xml,
+    tail_nodes,
+)
 from quaver.adapters.openvino.session import OpenVinoSession, core, input_specs, open_session, package
 from quaver.adapters.options import TimingOptions
 from quaver.files.temporary import temporary_folder
 from quaver.introspection import Timing
-from quaver.ops import Op, OpConfig, Precision
+from quaver.ops import BFLOAT, FLOAT, Op, OpConfig, Precision
 from quaver.types import CalibrationData, Feed, ModelLike
 
 # Op types that have an int8 kernel, or read and write 8 bits at no cost; `benchmarks/openvino_kernels.py` lists what
@@ -64,14 +72,21 @@ class OpenVino(Runtime):
         return {"openvino": str(package().__version__).partition("-")[0]}
 
     def open(self, model: bytes | Path, threads: int, folder: Path | None = None) -> OpenVinoSession:
-        return open_session(model, threads, "f32", folder)
+        return open_session(model, threads, folder)
 
     def input_specs(self, session: OpenVinoSession) -> tuple[InputSpec, ...]:
         return input_specs(session)
 
     def units(self, graph: Graph, units: Sequence[Unit]) -> list[Unit]:
-        """Return the ops that run in int8 here: none whose int8 form is made for ONNX Runtime's kernels."""
-        return [replace(unit, op=op) for unit in units if (op := _offered(graph, unit)) is not None]
+        """Return the ops that run in int8 or bf16 here: no int8 form that is made for ONNX Runtime's kernels.
+
+        Ops whose kernels are much faster in bf16 are listed on any processor, so that a run can be resumed on another.
+        """
+        tail, has_bf16 = tail_nodes(graph), bf16_is_offered()
+        offered = (
+            (unit, _offered(graph, unit, has_bf16 and unit.anchor not in tail)) for unit in join_products(graph, units)
+        )
+        return [replace(unit, op=op) for unit, op in offered if op is not None]
 
     def precisions(self, builder: Builder, model: OnnxModel) -> dict[str, Precision]:
         source, folder = model.source()
@@ -90,24 +105,24 @@ class OpenVino(Runtime):
     ) -> Timing:
         source = source_of(model)
         opened = Path(source) if isinstance(source, str) else source
-        plain, profiled = (
-            open_session(opened, options.threads, "f32", profiling=profiling) for profiling in (False, True)
-        )
+        plain, profiled = (open_session(opened, options.threads, profiling=profiling) for profiling in (False, True))
         return profile.time_sessions(plain, profiled, data, options, float_builder)
 
     def export(self, model: OrtModel, path: Path) -> None:
         """Write a model as OpenVINO's .xml, with its weights in the .bin beside it."""
         with temporary_folder() as folder:
             source = model.save(folder / "model.onnx")
-            package().save_model(core().read_model(source), path, compress_to_fp16=False)
+            graph = core().read_model(source)
+            name_recurrent_layers(graph)
+            save_as_xml(package(), graph, path)
 
     def _profiled(self, model: OnnxModel, threads: int) -> OpenVinoSession:
         source, folder = model.source()
-        return open_session(source, threads, "f32", folder, profiling=True)
+        return open_session(source, threads, folder, profiling=True)
 
 
-def _offered(graph: Graph, unit: Unit) -> Op | None:
-    """Return an op with the choices that OpenVINO runs as they say; None if there is no int8 among them."""
+def _offered(graph: Graph, unit: Unit, has_bf16: bool) -> Op | None:
+    """Return an op with the choices that OpenVINO runs as they say; None if its precision is not chosen for itself."""
     if unit.is_passthrough or unit.operand is not None or unit.hard_sigmoid is not None:
         return None
     has_int8_kernel = unit.op.kind in _STATIC_KINDS and (unit.op.kind != "MatMul" or unit.weight is not None)
@@ -119,8 +134,11 @@ def _offered(graph: Graph, unit: Unit) -> Op | None:
         or (choice.mode == "static" and has_int8_kernel and not _is_slow(unit, choice))
         or (choice.mode == "weight_only" and not choice.block_size)
     )
-    if not any(choice.quantized for choice in choices):
+    if not any(choice.quantized for choice in choices) and unit.op.kind not in BF16_KINDS:
         return None
+    if has_bf16 and not unit.is_embedding:
+        after_fp32 = choices.index(FLOAT) + 1
+        choices = (*choices[:after_fp32], BFLOAT, *choices[after_fp32:])
     return replace(unit.op, choices=choices, smaller=())
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters.data import InputSpec
+from quaver.adapters.openvino.float_precision import hint_of, prepare
 from quaver.errors import BuildError, SettingsError
 from quaver.extras import install_command
 from quaver.types import Array
@@ -91,14 +92,13 @@ class OpenVinoSession:
 
 
 def open_session(
-    model: bytes | Path, threads: int, precision: str, folder: Path | None = None, profiling: bool = False
+    model: bytes | Path, threads: int, folder: Path | None = None, profiling: bool = False
 ) -> OpenVinoSession:
-    """Open a model as it is deployed.
+    """Open a model as it is deployed, its float part in the precision that it was made for.
 
     Args:
         model: the model as bytes, or the path of its file.
         threads: threads of one inference; 0 lets OpenVINO decide.
-        precision: of the float part: "f32" or "bf16".
         folder: the folder of large constants that are not in the bytes.
         profiling: record the time of each kernel.
 
@@ -108,13 +108,14 @@ def open_session(
     options: dict[str, Any] = {
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": precision,
         "INFERENCE_NUM_THREADS": threads,
         "PERF_COUNT": profiling,
     }
     with _readable(model, folder) as source:
         try:
-            return OpenVinoSession(core().compile_model(core().read_model(source), DEVICE, options))
+            graph = prepare(core(), package(), core().read_model(source))
+            options["INFERENCE_PRECISION_HINT"] = hint_of(graph)
+            return OpenVinoSession(core().compile_model(graph, DEVICE, options))
         except Exception as error:
             raise BuildError(f"OpenVINO cannot load the model: {_reason(error)}") from error
 
@@ -148,12 +149,6 @@ def package() -> Any:
             f"{install_command('openvino')}"
         ) from error
     return openvino
-
-
-@functools.cache
-def capabilities() -> frozenset[str]:
-    """Return what the processor can do, in OpenVINO's words: "FP32", "INT8", "BF16" and others."""
-    return frozenset(core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES"))
 
 
 def input_specs(session: OpenVinoSession) -> tuple[InputSpec, ...]:

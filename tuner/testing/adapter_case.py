@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from quaver.adapters import Adapter, AdapterOptions, Model
-from quaver.ops import FLOAT, Op, OpConfig, QuantConfig
+from quaver.ops import BFLOAT, FLOAT, Op, OpConfig, QuantConfig
 from quaver.space import TuningSpace
 from quaver.types import Array, CalibrationData, Feed, ModelLike, PlainDict
 
@@ -124,8 +124,8 @@ class Case:
 
     @property
     def default_config(self) -> QuantConfig:
-        """Return the config with every op in int8, also those whose default is fp32."""
-        return self.space.configure(lambda op: op.quantized_choices[0])
+        """Return the config with every op in int8 that can be, also those whose default is fp32."""
+        return self.space.configure(lambda op: next(iter(op.quantized_choices), FLOAT))
 
     def in_mode(self, mode: str) -> QuantConfig:
         """Return the config with every op in its first choice of a mode; ops without one in fp32."""
@@ -148,6 +148,8 @@ class Case:
             yield f"the model with all ops {mode} that can be", self.in_mode(mode)
         if any(op.smaller for op in self.space.ops):
             yield "the smallest model", self.space.configure(lambda op: next(iter(op.smaller), op.choices[0]))
+        if any(BFLOAT in op.choices for op in self.space.ops):
+            yield "the model in bf16", self.space.configure(lambda op: BFLOAT if BFLOAT in op.choices else FLOAT)
         rng = random.Random(0)
         for _ in range(RANDOM):
             yield "a model in a random configuration", self.space.configure(lambda op: rng.choice(op.choices))
@@ -168,9 +170,9 @@ def check_ops(adapter: Adapter) -> tuple[Op, ...]:
     for op in ops:
         assert op.nodes, f"op {op.name!r} covers no node of the graph"
         assert FLOAT in op.choices, f"fp32 is not among the choices of op {op.name!r}"
-        assert op.quantized_choices, f"int8 is not among the choices of op {op.name!r}, so there is nothing to tune"
         offered = (*op.choices, *op.smaller)
         assert len(set(offered)) == len(offered), f"a choice of op {op.name!r} is listed twice"
+    assert any(op.quantizable for op in ops), "int8 is not among the choices of any op, so there is nothing to tune"
     return ops
 
 

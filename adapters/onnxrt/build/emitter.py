@@ -69,7 +69,7 @@ class Emitter(Plan):
         shell, graph_end = self.builder.frame(self.uses_ort_domain)
         extra = b"".join(protobuf.float_output(name) for name in outputs)
         return SerializedModel(
-            shell, tuple(merged([*self.nodes, *self.entries, graph_end + extra])), self.builder.store
+            shell + self.properties, tuple(merged([*self.nodes, *self.entries, graph_end + extra])), self.builder.store
         )
 
     def visible(self, name: str) -> str:

@@ -7,14 +7,15 @@ choice. The emitter (`build/emitter.py`) only writes down what is planned here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnx import NodeProto
 
 from quaver.adapters.onnxrt.build.float_outputs import feeds_int8_alone, is_shared_float, may_be_integers
+from quaver.adapters.onnxrt.build.provenance import bf16_properties
 from quaver.adapters.onnxrt.ops.unit import Unit, quantization_absorbs
-from quaver.ops import OpConfig, QuantConfig
+from quaver.ops import BFLOAT, FLOAT, OpConfig, QuantConfig
 
 if TYPE_CHECKING:
     from quaver.adapters.onnxrt.build.builder import Builder
@@ -60,6 +61,7 @@ class Plan:
         rescaled_inputs: by anchor index, the repair that divides the channels of what an op reads.
         rescaled_at_source: by tensor, the same repair where the producer of the tensor divides it.
         rescaled_tensors: all tensors that are divided then, those on the way included, and the repair.
+        properties: serialized properties of the model that say in which precision its float part runs.
     """
 
     def __init__(self, builder: Builder, config: QuantConfig | None) -> None:
@@ -75,6 +77,7 @@ class Plan:
         self.rescaled_inputs: dict[int, str] = {}
         self.rescaled_at_source: dict[str, str] = {}
         self.rescaled_tensors: dict[str, str] = {}
+        self.properties = b""
         if config is not None:
             self._plan(config)
 
@@ -89,6 +92,21 @@ class Plan:
         self._plan_inputs(static)
         self._plan_moved_tensors()
         self._plan_guards(static, quantized)
+        self._plan_float_precision(config)
+
+    def _plan_float_precision(self, config: QuantConfig) -> None:
+        """Name the nodes that stay fp32, if others run in bf16."""
+        if config.bf16_ops:
+            units = [unit for unit in self.builder.units if BFLOAT in unit.op.choices and config[unit.op.name] == FLOAT]
+            self.properties = bf16_properties([name for unit in units for name in self._names(unit)])
+
+    def _names(self, unit: Unit) -> Iterator[str]:
+        """Yield the names of an op's nodes. Runtimes call a node that writes an output of the model by that output."""
+        graph = self.builder.graph
+        outputs = {value.name for value in graph.outputs}
+        for index in unit.nodes:
+            yield graph.nodes[index].name
+            yield from outputs.intersection(graph.nodes[index].output)
 
     def read_by(self, unit: Unit, name: str) -> str:
         """Return the tensor that a unit reads for an activation: a rescaled copy has a name of its own."""

@@ -8,8 +8,9 @@ model again, byte for byte, and its hash can be checked against the history.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -17,7 +18,15 @@ from onnx import ModelProto, StringStringEntryProto, TensorProto
 
 from quaver.adapters.onnxrt.build import protobuf
 from quaver.errors import ModelError
-from quaver.provenance import ORIGINAL_NAME, ORIGINAL_VERSION, PREFIX, own_properties
+from quaver.ops import BF16
+from quaver.provenance import (
+    FP32_NODES,
+    INFERENCE_PRECISION,
+    ORIGINAL_NAME,
+    ORIGINAL_VERSION,
+    PREFIX,
+    own_properties,
+)
 
 PRODUCER = "quaver"
 # The fields of the tail; it starts with the first of them.
@@ -49,6 +58,12 @@ def with_original(properties: Mapping[str, str], shell: bytes) -> dict[str, str]
     return {**properties, **{name: text for name, text in original.items() if text}}
 
 
+def bf16_properties(fp32_nodes: Sequence[str]) -> bytes:
+    """Return what marks a model whose float part runs in bf16, except for these nodes. It stands before the graph."""
+    properties = {INFERENCE_PRECISION: str(BF16), FP32_NODES: json.dumps(fp32_nodes) if fp32_nodes else ""}
+    return b"".join(protobuf.property_entry(protobuf.MODEL_PROPERTY, *item) for item in properties.items() if item[1])
+
+
 def without_provenance(model: ModelProto) -> None:
     """Restore the original producer of a model that quaver saved, and drop quaver's properties."""
     own_entries = own_properties({entry.key: entry.value for entry in model.metadata_props})
@@ -69,7 +84,8 @@ def tail(properties: Mapping[str, str]) -> bytes:
     version = properties.get(f"{PREFIX}version", "")
     parts = [protobuf.block(protobuf.MODEL_PRODUCER, PRODUCER.encode())]
     parts.append(protobuf.block(protobuf.MODEL_PRODUCER_VERSION, version.encode()))
-    parts += [protobuf.property_entry(protobuf.MODEL_PROPERTY, key, value) for key, value in properties.items()]
+    later = {key: text for key, text in properties.items() if key not in (INFERENCE_PRECISION, FP32_NODES)}
+    parts += [protobuf.property_entry(protobuf.MODEL_PROPERTY, key, text) for key, text in later.items()]
     return b"".join(parts)
 
 

@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx_models import Net, data, weight
 
 from quaver.adapters.openvino.adapter import OpenVinoAdapter
 from quaver.adapters.options import AdapterOptions
+from quaver.ops import Op, OpConfig, QuantConfig
+from quaver.processors import has_bf16
+from quaver.space import TuningSpace
+
+needs_bf16 = pytest.mark.skipif(not has_bf16(), reason="the processor has neither AVX512-BF16 nor AMX")
 
 
 def residual_cnn() -> onnx.ModelProto:
@@ -45,6 +51,28 @@ def decoder() -> onnx.ModelProto:
     c = net.Elu(net.Conv(net.Concat(x, b, axis=1), weight(8, 12, 3, 3), pads=[1, 1, 1, 1]))
     d = net.GlobalAveragePool(c)
     return net.model(net.Add(net.Conv(d, weight(8, 8, 1, 1)), d))
+
+
+def recurrent() -> onnx.ModelProto:
+    net = Net()
+    x = net.input("n", 12, 16)
+    a = net.Relu(net.MatMul(x, weight(16, 24)))
+    hidden, weights, recurrence = 8, weight(1, 32, 24), weight(1, 32, 8)
+    sequence = net.LSTM(net.Transpose(a, perm=[1, 0, 2]), weights, recurrence, hidden_size=hidden)
+    last = net.Transpose(net.Squeeze(sequence, np.array([1])), perm=[1, 0, 2])
+    return net.model(net.MatMul(net.MatMul(last, weight(8, 16)), weight(16, 4)))
+
+
+def random_config(ops: TuningSpace, rng: np.random.Generator, precisions: set[str]) -> QuantConfig:
+    """Each op in a random one of these precisions that it offers, and in a random choice of that."""
+
+    def choose(op: Op) -> OpConfig:
+        offered = sorted({choice.precision for choice in op.choices} & precisions)
+        precision = offered[rng.integers(len(offered))]
+        choices = [choice for choice in op.choices if choice.precision == precision]
+        return choices[rng.integers(len(choices))]
+
+    return ops.configure(choose)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def test_outputs_of_a_run_do_not_change_with_the_next_one() -> None:
 
 
 def test_a_session_has_the_threads_and_the_precision_it_was_asked_for() -> None:
-    session = open_session(residual_cnn().SerializeToString(), 1, "f32")
+    session = open_session(residual_cnn().SerializeToString(), 1)
     assert session.compiled.get_property("INFERENCE_NUM_THREADS") == 1
     assert session.compiled.get_property("NUM_STREAMS") == 1
     assert session.compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
@@ -56,7 +56,7 @@ def test_a_session_has_the_threads_and_the_precision_it_was_asked_for() -> None:
 def test_a_file_that_cannot_be_loaded_is_an_error_that_names_the_reason(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     with pytest.raises(BuildError, match="OpenVINO cannot load the model"):
-        open_session(tmp_path / "broken.onnx", 1, "f32")
+        open_session(tmp_path / "broken.onnx", 1)
 
 
 def test_each_op_has_a_time() -> None:
