@@ -59,6 +59,7 @@ class Adapter(ABC):
         portability: why outputs are the same on every x86 processor: "built" if they are with `portable`, "inherent"
             if the kernels ensure it, "" if they are not.
         runtime_name: the value of `runtime` that selects it; empty for a framework with one runtime.
+        bf16_setting: what tells the runtime to run float ops in bf16, where a configuration may say so.
         is_default: False if it takes only models of runs that name it, because another adapter has the same models.
     """
 
@@ -70,6 +71,7 @@ class Adapter(ABC):
     implied_formats: ClassVar[Mapping[str, str]] = MappingProxyType({})
     portability: ClassVar[str] = ""
     runtime_name: ClassVar[str] = ""
+    bf16_setting: ClassVar[str] = ""
     is_default: ClassVar[bool] = True
 
     def __init__(self, options: AdapterOptions, inputs: Sequence[InputSpec]) -> None:

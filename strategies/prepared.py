@@ -7,6 +7,7 @@ from quaver.probe import Probe
 from quaver.space import TuningSpace
 from quaver.strategies.base import Proposals, Strategy
 from quaver.strategies.context import RunContext
+from quaver.strategies.float_precision import FloatPrecision
 from quaver.target_budget import TargetBudget
 
 
@@ -24,7 +25,7 @@ def prepared(
     Nothing is set on the strategy. The context is active only while the strategy is called, so that several runs can
     alternate in one thread, and a run can move from one thread to another.
     """
-    return _Prepared(strategy, RunContext(seed, objective, allowed, width, target_budget))
+    return _Prepared(FloatPrecision(strategy), RunContext(seed, objective, allowed, width, target_budget))
 
 
 class _Prepared(Strategy):

@@ -295,6 +295,12 @@ class QuantConfig(Mapping[str, OpConfig]):
         return self.ops_in(BF16)
 
     @property
+    def is_fp32(self) -> bool:
+        """True if every op runs in fp32."""
+        choices, picks = self.coded()
+        return all(choices[pick].precision == FP32 for pick in set(picks))
+
+    @property
     def quantized_ops(self) -> tuple[str, ...]:
         """Names of the ops that run in less than fp32, in graph order."""
         return tuple(name for name, op in self._ops.items() if op.quantized)

@@ -79,6 +79,10 @@ class Probe(ABC):
     def time_model(self, config: QuantConfig) -> TimeModel:
         """Return the times of ops in fp32 and as in `config`, with the costs of conversions between the two."""
 
+    def time_model_beside(self, config: QuantConfig, float_config: QuantConfig) -> TimeModel:
+        """Return the times of ops as in `float_config`, where fewer bits may be float, too, and as in `config`."""
+        return self.time_model(config)
+
     def speeds(self, configs: Sequence[QuantConfig]) -> list[float]:
         """Return the latencies of several configurations, measured interleaved so that they can be compared."""
         return [self.speed(config) for config in configs]

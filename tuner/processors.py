@@ -131,6 +131,37 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True)
+class Bf16Part:
+    """The ops of a model that run in bf16, and what the same file gives where they run in fp32.
+
+    Attributes:
+        ops: the number of these ops.
+        setting: what tells the runtime to run them in bf16.
+        latency: latency of the model relative to the fp32 model's; None if it was not measured.
+        fp32_latency: the same if they run in fp32.
+        error: relative output error of the model; None if it was not measured.
+        fp32_error: the same if they run in fp32.
+    """
+
+    ops: int
+    setting: str
+    latency: float | None = None
+    fp32_latency: float | None = None
+    error: float | None = None
+    fp32_error: float | None = None
+
+    def __str__(self) -> str:
+        count = "1 op runs" if self.ops == 1 else f"{self.ops} ops run"
+        text = f"{count} in bf16, which needs AVX512-BF16 or AMX and {self.setting}"
+        figures = []
+        if self.latency is not None and self.fp32_latency is not None:
+            figures.append(f"{self.fp32_latency:.2f}x fp32 latency instead of {self.latency:.2f}x")
+        if self.error is not None and self.fp32_error is not None:
+            figures.append(f"relative output error {self.fp32_error:.3g} instead of {self.error:.3g}")
+        return f"{text}; without it: {', '.join(figures)}" if figures else text
+
+
+@dataclass(frozen=True, slots=True)
 class Portability:
     """The processors on which the verdict on a model was measured, and on which it holds.
 
@@ -141,12 +172,14 @@ class Portability:
             processors without VNNI.
         coarsened: what a bounded model pays for it; None for others.
         verified: what `quaver check --cpu` found afterwards.
+        bf16: what runs in bf16; None if nothing does.
     """
 
     measured_on: Processor
     promise: str
     coarsened: Coarsened | None = None
     verified: tuple[Verification, ...] = ()
+    bf16: Bf16Part | None = None
 
     def to_dict(self) -> PlainDict:
         """Return builtins, for the history and for JSON."""
@@ -164,12 +197,13 @@ class Portability:
                 str(measured["name"]), str(measured["architecture"]), tuple(map(str, measured["int8"]))
             )
             counts = None if coarser is None else Coarsened(**{name: int(value) for name, value in coarser.items()})
-            return cls(processor, str(noted["promise"]), counts)
+            return cls(processor, str(noted["promise"]), counts, bf16=_bf16_part(noted.get("bf16")))
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             return None
 
     def __str__(self) -> str:
-        return "; ".join([f"measured on {self.measured_on}", self.statement, *map(str, self.verified)])
+        bf16 = [] if self.bf16 is None else [str(self.bf16)]
+        return "; ".join([f"measured on {self.measured_on}", self.statement, *bf16, *map(str, self.verified)])
 
     @property
     def statement(self) -> str:
@@ -196,6 +230,16 @@ def noted_portability(notes: PlainMapping, model_hash: str = "") -> Portability 
         return portability
     readable = [entry for entry in map(_verification, noted.values()) if entry is not None]
     return replace(portability, verified=tuple(entry for entry in readable if entry.model_hash == model_hash))
+
+
+def _bf16_part(noted: Any) -> Bf16Part | None:
+    if noted is None:
+        return None
+    figures = {
+        name: None if noted.get(name) is None else float(noted[name])
+        for name in ("latency", "fp32_latency", "error", "fp32_error")
+    }
+    return Bf16Part(int(noted["ops"]), str(noted["setting"]), **figures)
 
 
 def _verification(noted: Any) -> Verification | None:

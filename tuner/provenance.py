@@ -13,7 +13,7 @@ from quaver.types import PlainDict, PlainMapping
 # Names of all properties start so; others in a file are the user's own.
 PREFIX = "quaver."
 # Written by the adapters of formats that name a producer, which is then quaver.
-# Parts of a model with bf16, not of what is known about it: the precision of its float part, and the nodes that stay fp32.
+# Part of a model with bf16: the precision of its float part, and the nodes that stay fp32.
 INFERENCE_PRECISION, FP32_NODES = f"{PREFIX}inference_precision", f"{PREFIX}fp32_nodes"
 ORIGINAL_NAME, ORIGINAL_VERSION = f"{PREFIX}original_producer_name", f"{PREFIX}original_producer_version"
 

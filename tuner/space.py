@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.errors import SettingsError, StrategyError
-from quaver.ops import DETAILS, FLOAT, Op, OpConfig, QuantConfig
+from quaver.ops import BFLOAT, DETAILS, FLOAT, Op, OpConfig, QuantConfig
 from quaver.repairs import name_of
 from quaver.suggestions import hint
 
@@ -62,8 +62,10 @@ class TuningSpace:
         return [name for name in self.tunable if config[name].quantized]
 
     def without(self, names: Iterable[str]) -> TuningSpace:
-        """Return a smaller space, in which these ops stay in fp32 where the rules allow it."""
-        return self.keep_fp32(*(name for name in names if FLOAT in self._choices[name]))
+        """Return a smaller space, in which these ops stay in float where the rules allow it."""
+        stay_float = {name for name in names if FLOAT in self._choices[name]}
+        floats = {name: tuple(choice for choice in self[name].choices if not choice.quantized) for name in stay_float}
+        return TuningSpace(replace(op, choices=floats.get(op.name, op.choices)) for op in self.ops)
 
     @property
     def repairs(self) -> tuple[str, ...]:
@@ -168,6 +170,12 @@ def without_calibration(ops: Iterable[Op]) -> tuple[Op, ...]:
             )
         uncalibrated.append(replace(op, choices=choices, repairs=()))
     return tuple(uncalibrated)
+
+
+def without_bf16(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """Return the ops without bf16, except for those that may run in nothing else."""
+    left = ((op, tuple(choice for choice in op.choices if choice != BFLOAT)) for op in ops)
+    return tuple(replace(op, choices=choices or op.choices) for op, choices in left)
 
 
 def smallest_first(ops: Iterable[Op]) -> tuple[Op, ...]:

@@ -64,11 +64,12 @@ class TimeModel:
     """Predicts the seconds of one inference.
 
     Attributes:
-        fp32: seconds of each op in fp32.
+        fp32: seconds of each op in fp32, or in the float precision that it falls back to.
         quantized: seconds of each op in its quantized choice.
         rest: seconds of everything that no configuration changes.
         edges: the tensors between ops.
         costs: seconds of a quantized element, a dequantized one, a conversion to 8 bits and one back.
+        fp32_model: seconds of the fp32 model; None if they are those of all ops in `fp32`.
         fit: correlation and relative error of the prediction on the configs it was fitted to; None if to none.
     """
 
@@ -77,6 +78,7 @@ class TimeModel:
     rest: float = 0.0
     edges: tuple[Edge, ...] = ()
     costs: tuple[float, float, float, float] = USUAL_COSTS
+    fp32_model: float | None = None
     fit: tuple[float, float] | None = field(default=None, compare=False)
 
     def predict(self, config: QuantConfig) -> float:
@@ -85,7 +87,8 @@ class TimeModel:
 
     def relative(self, config: QuantConfig) -> float:
         """Return the predicted time of a configuration relative to the fp32 model's."""
-        return self.predict(config) / (self.rest + sum(self.fp32.values()))
+        whole = self.rest + sum(self.fp32.values()) if self.fp32_model is None else self.fp32_model
+        return self.predict(config) / whole
 
     def saved(self, name: str) -> float:
         """Return the seconds that an op saves by itself when it is quantized; negative where it is slower."""

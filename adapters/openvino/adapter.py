@@ -19,6 +19,7 @@ class OpenVinoAdapter(OnnxAdapter):
     name = "openvino"
     frameworks = ("openvino",)
     runtime_name = OPENVINO.name
+    bf16_setting = 'OpenVINO\'s setting {"INFERENCE_PRECISION_HINT": "bf16"}'
     is_default = False
     quant_formats = ("qdq",)
     implied_formats = MappingProxyType({})

@@ -18,7 +18,7 @@ from quaver.history import FILE_NAME, Snapshot, SnapshotReader, is_being_written
 from quaver.insights.data.best_model import Inspection
 from quaver.insights.data.trial_choices import Change, TrialChoices
 from quaver.insights.data.trial_rows import TrialRow, describe_changes
-from quaver.ops import Op, QuantConfig
+from quaver.ops import FP32, Op, QuantConfig
 from quaver.space import TuningSpace
 from quaver.trial import Trial
 from quaver.trial_lineage import LOOK_BACK
@@ -151,7 +151,7 @@ class RunData:
         quantized = int(self.picks.quantized[self.picks.rows[row]].sum())
         self._unjudged.append(trial)
         self._index[trial.number] = row
-        self.rows.append(TrialRow(judged, quantized, len(self.ops) - quantized, None, 0, ""))
+        self.rows.append(TrialRow(judged, quantized, judged.config.counts[FP32], None, 0, ""))
         bisect.insort(self._order, (trial.number, row))
         place = bisect.bisect_left(self._order, (trial.number, row))
         # With several workers a trial may end before one with a lower number, which may be its origin.

@@ -112,7 +112,7 @@ def _headline(data: RunData) -> tuple[str, str]:
     loss_sentence, allowed_text = loss_is(best.loss, criterion), allowed(criterion)
     no_gain = no_gain_summary(benefit(best, data.judge.objective, data.baseline))
     caveat = f", but the model is {no_gain}" if no_gain else ""
-    if best.met and not best.config.quantized_ops:
+    if best.met and best.config.is_fp32:
         return "nothing", "Nothing was quantized: the best trial runs every op in fp32."
     if best.met and not data.judge.met:
         if data.state is RunState.RUNNING and not data.judge.confirmations:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from quaver.formatting import verdict
 from quaver.insights.data.text import last_line, listed
 from quaver.insights.data.trial_choices import Change
-from quaver.ops import INT8
+from quaver.ops import BF16, INT8
 from quaver.trial import Trial
 
 
@@ -34,10 +34,11 @@ class TrialRow:
 
     @property
     def bits(self) -> str:
-        """The number of quantized ops, and how many of them have fewer bits than int8."""
+        """The number of quantized ops, how many of them have fewer bits than int8, and the number of bf16 ops."""
         counts = self.trial.config.counts.items()
         fewer = [f"{count} {precision}" for precision, count in counts if count and precision < INT8]
-        return f"{self.quantized} ({', '.join(fewer)})" if fewer else str(self.quantized)
+        bf16 = [f"{count} bf16" for precision, count in counts if count and precision == BF16]
+        return ", ".join([f"{self.quantized} ({', '.join(fewer)})" if fewer else str(self.quantized), *bf16])
 
     @property
     def kind(self) -> str:

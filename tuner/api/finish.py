@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,15 @@ from quaver.engine.inspection.best_model import InspectedRun, note_inside
 from quaver.engine.inspection.diagnose import diagnose_run
 from quaver.engine.inspection.output_drift import drift_of, note_drift
 from quaver.engine.observers import StageTimes
-from quaver.engine.probe import AdapterProbe
+from quaver.engine.probe import AdapterProbe, OutOfTime
 from quaver.engine.provenance import add_provenance
 from quaver.engine.run.crashes import last_step
 from quaver.engine.run.finish import note_ending
 from quaver.engine.run.run import Run
 from quaver.errors import HistoryError
+from quaver.ops import QuantConfig
 from quaver.processors import NOTE as PORTABILITY
-from quaver.processors import Portability, noted_portability
+from quaver.processors import Bf16Part, Portability, noted_portability
 from quaver.trial import Trial
 from quaver.unquantizable import from_notes
 
@@ -57,7 +59,7 @@ def finish_run(run: Run, request: RunRequest, probe: AdapterProbe, times: StageT
     diagnosis = _diagnose(run, request, best) if request.config.diagnosis else None
     if best is not None and request.config.report and reason is not StopReason.INTERRUPTED:
         _examine(run, request, probe, best, diagnosis)
-    portability = None if best is None else _portability(run, best)
+    portability = None if best is None else _portability(run, best, probe)
     _note_ending(run, request, times)
     return TuneResult(
         best=best,
@@ -135,16 +137,30 @@ def _examine(run: Run, request: RunRequest, probe: AdapterProbe, best: Trial, di
         log.warning("interrupted while examining the best model; the result of the run is complete")
 
 
-def _portability(run: Run, best: Trial) -> Portability:
+def _portability(run: Run, best: Trial, probe: AdapterProbe) -> Portability:
     """Return on which processors the verdict holds, and note it once."""
     history = run.history
     portability = abilities.portability_of(run.adapter, best.config)
+    if portability.bf16 is not None and run.reason is not StopReason.INTERRUPTED:
+        portability = replace(portability, bf16=_with_figures(portability.bf16, best.config, probe))
     if history.notes.get(PORTABILITY) != portability.to_dict():
         try:
             history.note(PORTABILITY, portability.to_dict())
         except HistoryError as error:
             log.warning("the processor that the scores were measured on could not be noted: %s", error)
     return noted_portability(history.notes, best.model_hash) or portability
+
+
+def _with_figures(part: Bf16Part, config: QuantConfig, probe: AdapterProbe) -> Bf16Part:
+    """Add what the model gives with bf16 and without it; nothing if there are no samples or no time."""
+    if not probe.has_samples:
+        return part
+    configs = [config, config.fallback(*config.bf16_ops)]
+    try:
+        (latency, fp32_latency), (error, fp32_error) = probe.speeds(configs), probe.output_errors(configs)
+    except OutOfTime:
+        return part
+    return replace(part, latency=latency, fp32_latency=fp32_latency, error=error, fp32_error=fp32_error)
 
 
 def _note_ending(run: Run, request: RunRequest, times: StageTimes) -> None:

@@ -54,6 +54,12 @@ def provenance_lines(provenance: Provenance) -> Iterator[str]:
         yield "scores: none, the run had no eval_func"
     if provenance.portable is not None:
         yield f"portable: {'yes' if provenance.portable else 'no'}"
+    if provenance.inference_precision:
+        except_for = f", except for {len(provenance.fp32_nodes)} nodes in fp32" if provenance.fp32_nodes else ""
+        yield (
+            f"float ops run in {provenance.inference_precision}{except_for}: the runtime must be told when it "
+            "opens the file, or they run in fp32, slower"
+        )
     yield f"model sha256 {provenance.model} ({_UNCHANGED[provenance.is_unchanged]})"
 
 

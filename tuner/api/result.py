@@ -219,7 +219,7 @@ class TuneResult:
             verdict = f"meets ({'but not' if self.confirmed is False else 'but is not confirmed'} on other data)"
         if self.criterion.target_budget is not None:
             verdict = "is the most accurate within" if self.met else "comes nearest to, but does NOT keep,"
-        addition = ", but runs all in fp32: nothing was quantized" if not self.best.config.quantized_ops else ""
+        addition = ", but runs all in fp32: nothing was quantized" if self.best.config.is_fp32 else ""
         no_gain = no_gain_summary(self.benefit)
         if no_gain and not addition:
             addition = f", {'but' if self.met else 'and'} is {no_gain}"

@@ -90,7 +90,7 @@ def _warnings(judge: Judge, notes: PlainMapping, fp32: Trial | None) -> Iterator
     unconfirmed = unconfirmed_phrase(best, judge.met, judge.confirmations)
     if best is not None and unconfirmed:
         yield f"trial {best.number} is not confirmed, so the criterion is not met: {unconfirmed}"
-    if best is not None and not best.config.quantized_ops:
+    if best is not None and best.config.is_fp32:
         yield f"trial {best.number} runs every op in fp32: nothing was quantized. Deploy the float model"
     elif best is not None:
         compared = benefit(best, judge.objective, fp32)

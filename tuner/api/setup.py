@@ -57,7 +57,7 @@ from quaver.history.records.choices import from_choice, to_choices
 from quaver.history.records.header import OPS_VERSION_KEY
 from quaver.ops import Op, QuantConfig
 from quaver.rules import apply_rules, rules_without_effect
-from quaver.space import TuningSpace, smallest_first, without_calibration
+from quaver.space import TuningSpace, smallest_first, without_bf16, without_calibration
 from quaver.strategies import StartingFrom, Strategy
 from quaver.types import CalibrationData, ExecutorLike, ModelLike
 
@@ -265,6 +265,8 @@ def build_search(request: RunRequest, adapter: Adapter, objective: Objective, co
     """Build the tuning space and the objective of a calibrated model."""
     # Not the ops of `check_rules`: a restored calibration of an older version removes the repairs it has no data for.
     ops = ops_by_rules(request.config, adapter, objective)
+    if cost_model is not None:  # it holds no times in bf16
+        ops = without_bf16(ops)
     space = TuningSpace(ops if request.is_calibrated else without_calibration(ops))
     space = space.without(abilities.ops_with_mask_values(adapter))
     if not space.quantizable:

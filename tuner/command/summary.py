@@ -86,7 +86,7 @@ def verdict(result: TuneResult) -> str:
     but = f", BUT THE MODEL IS {no_gain.upper()}" if no_gain else ""
     if result.met is None:
         return "Not evaluated: the model was chosen without labels. Pass --eval to see whether it is good enough."
-    if not best.config.quantized_ops:
+    if best.config.is_fp32:
         target = result.criterion.called
         met = f"meets the {target}" if result.met else f"does not meet the {target} either"
         return (

@@ -109,8 +109,8 @@ def _op_seconds(bench: Bench, measurement: Measurement) -> list[dict[str, float]
 
 
 def _time_model(bench: Bench, measurement: Measurement) -> PlainDict:
-    (config,) = measurement.configs
-    return to_dict(measure_time_model(bench.adapter, config, bench.adapter.timing_feed))
+    config, *float_config = measurement.configs
+    return to_dict(measure_time_model(bench.adapter, config, bench.adapter.timing_feed, *float_config))
 
 
 def _speed(bench: Bench, measurement: Measurement) -> list[float]:

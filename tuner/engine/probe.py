@@ -158,15 +158,22 @@ class AdapterProbe(WeightProbe):
         return self._errors.of(configs)
 
     def time_model(self, config: QuantConfig) -> TimeModel:
+        return self._time_model(config, config.fingerprint)
+
+    def time_model_beside(self, config: QuantConfig, float_config: QuantConfig) -> TimeModel:
+        return self._time_model(config, f"{config.fingerprint} {float_config.fingerprint}", float_config)
+
+    def _time_model(self, config: QuantConfig, key: str, *float_config: QuantConfig) -> TimeModel:
+        """Return the time model with this key, from the history if it was measured before."""
         if self._cost is not None:
             return self._cost.at(config)
-        key = config.fingerprint
-        if key not in self._times_of("time_model", [config]):
+        if key not in self._times_of("time_model", {key: config}):
             self.check_time()
             self._observer(StageStarted(Stage.TIMING))
             self.samples()
             try:
-                self._record_times("time_model", {key: self._runner.run(Measurement(TIME_MODEL, (config,)))})
+                measured = self._runner.run(Measurement(TIME_MODEL, (config, *float_config)))
+                self._record_times("time_model", {key: measured})
             except ProcessDied:  # a guess is not cached for other runs
                 self._history.extend_note("probe.time_model", {key: to_dict(self._guessed_times(config))})
         return from_dict(self._history.notes["probe.time_model"][key])
@@ -177,7 +184,7 @@ class AdapterProbe(WeightProbe):
     def speeds(self, configs: Sequence[QuantConfig]) -> list[float]:
         if self._cost is not None:
             return [self._cost.predict(config)["predicted_latency"] for config in configs]
-        recorded = self._times_of("speed", configs)
+        recorded = self._times_of("speed", {config.fingerprint: config for config in configs})
         missing = [config for config in dict.fromkeys(configs) if config.fingerprint not in recorded]
         if missing:
             self.check_time()
@@ -193,10 +200,10 @@ class AdapterProbe(WeightProbe):
                         self._errors.find_fatal_ops(config)
         return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
 
-    def _times_of(self, name: str, configs: Sequence[QuantConfig]) -> PlainMapping:
-        """Return the recorded times, with those that an earlier run on this machine has cached."""
+    def _times_of(self, name: str, keyed: Mapping[str, QuantConfig]) -> PlainMapping:
+        """Return the recorded times, by key, with those that an earlier run on this machine has cached."""
         recorded = self._history.notes.get(f"probe.{name}", {})
-        missing = {config.fingerprint: config for config in configs if config.fingerprint not in recorded}
+        missing = {key: config for key, config in keyed.items() if key not in recorded}
         cached = {key: self._cache.get(name, key) for key in missing}
         cached = {key: value for key, value in cached.items() if is_valid_time(name, value, missing[key])}
         if cached:

@@ -96,6 +96,9 @@ class StrictProbe(Probe):
     def time_model(self, config: QuantConfig) -> TimeModel:
         return self.__probe.time_model(config)
 
+    def time_model_beside(self, config: QuantConfig, float_config: QuantConfig) -> TimeModel:
+        return self.__probe.time_model_beside(config, float_config)
+
     def size(self, config: QuantConfig) -> float:
         return self.__probe.size(config)
 

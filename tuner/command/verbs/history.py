@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     trial_table.write(judged, base)
     print(f"{len(judged.trials)} trial(s); {judged.criterion.called}: {judged.criterion}")
     if judged.best is not None:
-        only = "" if judged.best.config.quantized_ops else ", but it runs every op in fp32: nothing was quantized"
+        only = ", but it runs every op in fp32: nothing was quantized" if judged.best.config.is_fp32 else ""
         verdict = "was not evaluated" if judged.best.unscored else "is the best"
         within = "" if judged.met else ", but not confirmed on other data" if judged.best.met else ", but not within it"
         print(f"* trial {judged.best.number} {verdict}{'' if judged.best.unscored else within}{only}")

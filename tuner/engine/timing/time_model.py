@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from quaver.adapters import Adapter, abilities
@@ -56,17 +57,37 @@ def _least_op_seconds(adapter: Adapter, configs: Sequence[QuantConfig | None]) -
     return least
 
 
-def measure_time_model(adapter: Adapter, config: QuantConfig, feed: Feed) -> TimeModel:
-    """Measure ops with the runtime's profiler and whole models by the clock, all on one thread."""
-    fp32, quantized = op_times(adapter, config)
-    edges, fused = measure_edges(adapter, feed), fused_ops(config, fp32)
-    apart = least_seconds(adapter, config.fallback(*fused)) if fused and edges else {}
-    configs = (None, config, *mixed_precision_configs(config))
+def measure_time_model(
+    adapter: Adapter, config: QuantConfig, feed: Feed, float_config: QuantConfig | None = None
+) -> TimeModel:
+    """Measure ops with the runtime's profiler and whole models by the clock, all on one thread.
+
+    Args:
+        adapter: builds the models.
+        config: the configuration whose quantized ops are timed.
+        feed: the input.
+        float_config: how ops run that are not quantized; None for fp32.
+    """
+    floats, quantized = _least_op_seconds(adapter, (float_config, config))
+    edges, fused = measure_edges(adapter, feed), fused_ops(config, floats)
+    apart = least_seconds(adapter, _in_float(config, config.fallback(*fused), float_config)) if fused and edges else {}
+    mixed = [_in_float(config, candidate, float_config) for candidate in mixed_precision_configs(config)]
+    configs = (float_config, config, *mixed, *([] if float_config is None else [None]))
     models = [adapter.assemble(candidate).with_threads(1) for candidate in configs]
     whole = [measured.seconds for measured in latency.measure(models, feed, SECONDS * len(models))]
+    fp32_model = None if float_config is None else whole.pop()
     scale = whole[1] / (sum(quantized.values()) or 1.0)
-    edges = split_fused(edges, fp32, {name: scale * apart[name] for name in fused if name in apart})
-    return make_time_model(fp32, quantized, config, whole, edges)
+    edges = split_fused(edges, floats, {name: scale * apart[name] for name in fused if name in apart})
+    return replace(make_time_model(floats, quantized, config, whole, edges), fp32_model=fp32_model)
+
+
+def _in_float(config: QuantConfig, fallen: QuantConfig, float_config: QuantConfig | None) -> QuantConfig:
+    """Return `config`, with ops that are not quantized in `fallen` in the float precision of `float_config`."""
+    if float_config is None:
+        return fallen
+    return config.replace(
+        {name: float_config[name] for name in config if config[name].quantized != fallen[name].quantized}
+    )
 
 
 def fused_ops(config: QuantConfig, fp32: Seconds) -> list[str]:
@@ -117,6 +138,7 @@ def to_dict(model: TimeModel) -> PlainDict:
         "borders": [(edge.producer, edge.readers, edge.elements, edge.apart) for edge in model.edges],
         "costs": model.costs,
         "fit": model.fit,
+        **({} if model.fp32_model is None else {"fp32_model": model.fp32_model}),
     }
 
 
@@ -126,7 +148,8 @@ def from_dict(data: PlainDict) -> TimeModel:
         Edge(producer, tuple(readers), elements, *map(tuple, apart))
         for producer, readers, elements, *apart in data["borders"]
     )
-    return TimeModel(data["fp32"], data["reduced"], data["rest"], edges, tuple(data["costs"]), data["fit"])
+    costs = tuple(data["costs"])
+    return TimeModel(data["fp32"], data["reduced"], data["rest"], edges, costs, data.get("fp32_model"), data["fit"])
 
 
 def mixed_precision_configs(config: QuantConfig) -> list[QuantConfig]:
