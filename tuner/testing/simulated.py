@@ -10,12 +10,24 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from quaver.ops import CALIBRATIONS, FLOAT, GRANULARITIES, INT4, INT8, PER_BLOCK, SCHEMES, Op, OpConfig, QuantConfig
+from quaver.ops import (
+    BFLOAT,
+    CALIBRATIONS,
+    FLOAT,
+    GRANULARITIES,
+    INT4,
+    INT8,
+    PER_BLOCK,
+    SCHEMES,
+    Op,
+    OpConfig,
+    QuantConfig,
+)
 from quaver.probe import Observed, OpTime, Probe
 from quaver.rules import apply_rules
 from quaver.space import TuningSpace
@@ -58,6 +70,8 @@ class SimulatedModel:
         repairs: factor on the damage, by repair. Ops with weights offer them.
         modes: latency relative to fp32, by other mode; ops with weights offer them.
         four_bits: True if ops with weights may store them in 4 bits; `relief["per_block"]` is the factor on damage.
+        bf16: latency of an op in bf16 relative to fp32; 0 if bf16 is not offered.
+        bf16_culprits: names of the ops that cost accuracy in bf16, too.
         slow: number of ops that are slower in int8.
         reluctant: number of further ops whose default choice is fp32.
         rules: an `op_name_dict` that narrows the space.
@@ -75,6 +89,8 @@ class SimulatedModel:
     repairs: Mapping[str, float] = field(default_factory=dict)
     modes: Mapping[str, float] = field(default_factory=dict)
     four_bits: bool = False
+    bf16: float = 0.0
+    bf16_culprits: Sequence[str] = ()
     slow: int = 0
     reluctant: int = 0
     rules: PlainMapping = field(default_factory=dict)
@@ -117,6 +133,7 @@ class SimulatedModel:
         loss = BACKGROUND_LOSS * config.quantized_count / max(len(config), 1)
         for names in self.units:
             loss += self.damage * max(self.share(config[name]) for name in names)
+        loss += self.damage * sum(config[name] == BFLOAT for name in self.bf16_culprits)
         score = max(self.baseline - loss, CHANCE_LEVEL)
         if self.noise:
             score += self._rng(config.fingerprint).gauss(0.0, self.noise)
@@ -160,7 +177,7 @@ class SimulatedModel:
     def op_seconds(self, name: str, pick: OpConfig) -> float:
         """Return the seconds of an op with a choice."""
         if not pick.quantized:
-            return self.seconds[name].fp32
+            return self.seconds[name].fp32 * (self.bf16 if pick == BFLOAT else 1.0)
         if pick.mode in self.modes:
             return self.modes[pick.mode] * self.seconds[name].fp32
         return self.seconds[name].int8
@@ -171,6 +188,8 @@ class SimulatedModel:
         names = (f"op{index:03}" for index in range(len(kinds)))
         repairs = {kind: tuple(self.repairs) if kind in WITH_WEIGHTS else () for kind in kinds}
         op_choices = {kind: choices(kind, tuple(self.modes), self.four_bits) for kind in kinds}
+        if self.bf16:
+            op_choices = {kind: (*offered, BFLOAT) for kind, offered in op_choices.items()}
         return [
             Op(name, kind, (name,), op_choices[kind], repairs[kind], name if repairs[kind] else "")
             for name, kind in zip(names, kinds, strict=True)
@@ -213,7 +232,8 @@ class SimulatedProbe(Probe):
         return {name: self._model.seconds[name] for name in self._model.space.quantizable}
 
     def output_error(self, config: QuantConfig) -> float:
-        return sum(self._model.sensitivity[name] * self._model.share(pick) for name, pick in config.items())
+        in_bf16 = sum(self._model.damage for name in self._model.bf16_culprits if config[name] == BFLOAT)
+        return in_bf16 + sum(self._model.sensitivity[name] * self._model.share(pick) for name, pick in config.items())
 
     def time_model(self, config: QuantConfig) -> TimeModel:
         times = self._model.seconds
@@ -222,6 +242,11 @@ class SimulatedProbe(Probe):
             for name, time in times.items()
         }
         return TimeModel({name: time.fp32 for name, time in times.items()}, quantized)
+
+    def time_model_beside(self, config: QuantConfig, float_config: QuantConfig) -> TimeModel:
+        model, seconds = self.time_model(config), self._model.op_seconds
+        floats = {name: seconds(name, float_config[name]) for name in model.fp32}
+        return replace(model, fp32=floats, fp32_model=sum(model.fp32.values()))
 
     def speed(self, config: QuantConfig) -> float:
         times = self._model.seconds
