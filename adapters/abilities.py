@@ -7,7 +7,6 @@ back to a default, or raises a `SettingsError` that names the adapter and the mi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
@@ -21,7 +20,7 @@ from quaver.affine import as_float
 from quaver.errors import SettingsError
 from quaver.introspection import Timing
 from quaver.ops import QuantConfig
-from quaver.processors import Bf16Part, Portability, this_processor
+from quaver.processors import Portability, this_processor
 from quaver.types import Array, CalibrationData, Feed, ModelLike
 from quaver.unquantizable import Unquantizable
 
@@ -318,12 +317,6 @@ def unquantizable(adapter: Adapter, timed: bool = False) -> Sequence[Unquantizab
 
 def portability_of(adapter: Adapter, config: QuantConfig | None) -> Portability:
     """Return the processors on which a configuration gives the outputs that it gives on this one."""
-    bf16_ops = () if config is None else config.bf16_ops
-    bf16 = Bf16Part(len(bf16_ops), adapter.bf16_setting) if bf16_ops else None
-    return replace(_portability_of(adapter, config), bf16=bf16)
-
-
-def _portability_of(adapter: Adapter, config: QuantConfig | None) -> Portability:
     if config is None or not config.quantized_ops:
         return Portability(this_processor(), "float")
     if supports(adapter, SupportsPortability):

@@ -141,8 +141,10 @@ def _portability(run: Run, best: Trial, probe: AdapterProbe) -> Portability:
     """Return on which processors the verdict holds, and note it once."""
     history = run.history
     portability = abilities.portability_of(run.adapter, best.config)
-    if portability.bf16 is not None and run.reason is not StopReason.INTERRUPTED:
-        portability = replace(portability, bf16=_with_figures(portability.bf16, best.config, probe))
+    if best.config.bf16_ops:
+        part = Bf16Part(len(best.config.bf16_ops), run.adapter.bf16_setting)
+        is_interrupted = run.reason is StopReason.INTERRUPTED
+        portability = replace(portability, bf16=part if is_interrupted else _with_figures(part, best.config, probe))
     if history.notes.get(PORTABILITY) != portability.to_dict():
         try:
             history.note(PORTABILITY, portability.to_dict())
