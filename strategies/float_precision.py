@@ -35,14 +35,18 @@ class FloatPrecision(Strategy):
     def __init__(self, strategy: Strategy) -> None:
         self.name = strategy.name or type(strategy).__name__
         self._strategy = strategy
-        self.continues_after_success = strategy.continues_after_success
+
+    @property
+    def continues_after_success(self) -> bool:  # type: ignore[override]  # a strategy may change it while it works
+        return self._strategy.continues_after_success
 
     def propose(self, space: TuningSpace, probe: Probe) -> Proposals:
         """Propose configurations as described in the class."""
         view = FloatView(space)
-        if not view.offers_bf16:
-            yield from self._strategy.propose(space, probe)
-            return
+        return self._propose(view, probe) if view.offers_bf16 else self._strategy.propose(space, probe)
+
+    def _propose(self, view: FloatView, probe: Probe) -> Proposals:
+        """Propose configurations of a space that offers bf16."""
         if not self._rewards_speed or probe.weight_table() is not None:
             yield from self._translated(view.without_bf16(), probe)
             return
