@@ -145,7 +145,7 @@ def _guard_products(package: Any, model: Any, nodes: Collection[str]) -> None:
         kinds = {target.get_node().get_type_name() for target in targets}
         if "FakeQuantize" in kinds:
             guard = functions.roll(output, nothing, first_axis)
-        elif "Add" in kinds:
+        elif kinds & {"Add", "Multiply"}:  # a Gemm multiplies with its factor before it adds
             guard = functions.maximum(output, lowest)
         else:
             continue
