@@ -19,6 +19,7 @@ from statistics import fmean, geometric_mean
 from typing import Any
 
 from benchmarks import result_files
+from benchmarks.comparison import table as comparison
 
 PAGES = Path(__file__).parents[1] / "docs"
 MARKED = re.compile(r"<!-- table: (?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- end of table -->", re.DOTALL)
@@ -396,6 +397,16 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "early-stop": ("early_stop", early_stop),
     "simulated-workers": ("simulated_workers", simulated_workers),
     "simulation": ("simulation", simulation),
+    "comparison": ("comparison", lambda: comparison.summary(comparison.read()) + "\n"),
+    "comparison-openvino": ("comparison", lambda: comparison.in_openvino(comparison.read())),
+    "comparison-across": ("comparison", lambda: comparison.across_runtimes(comparison.read())),
+    "comparison-litert": ("comparison", lambda: comparison.in_litert(comparison.read())),
+    "comparison-costs": ("comparison", lambda: comparison.costs(comparison.read())),
+    "comparison-failures": ("comparison", lambda: comparison.failures(comparison.read())),
+    "comparison-worse": (
+        "comparison",
+        lambda: comparison.worse(comparison.read(), result_files.read("comparison")["earlier"]),
+    ),
 }
 # Result files of earlier versions, and why they were not measured again. A test fails if one of them is not older, and
 # if another one is.
@@ -449,7 +460,7 @@ def versions(name: str) -> list[tuple[int, ...]]:
 
 def pages() -> Iterator[Path]:
     """Yield the pages that hold tables."""
-    for path in sorted(PAGES.rglob("*.md")):
+    for path in (PAGES.parent / "README.md", *sorted(PAGES.rglob("*.md"))):
         if MARKED.search(path.read_text(encoding="utf-8")):
             yield path
 

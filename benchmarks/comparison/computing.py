@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from quaver.adapters.onnxrt.profile.kernels import INTEGER_KERNELS, optimised
+from quaver.adapters.openvino.execution_graph import kernels_of
+from quaver.ops import INT8
 
 # Kernels of the optimised graph that do the heavy work; those on integers are named otherwise.
 _FLOAT = {"Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm", "Einsum", "Attention"}
@@ -18,6 +21,7 @@ _INTEGER = {name for name in INTEGER_KERNELS if "Conv" in name or "MatMul" in na
     "QAttention",
 }
 _LITERT = {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL", "TRANSPOSE_CONV"}
+_OPENVINO = {"Convolution", "Deconvolution", "FullyConnected", "MatMul"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +32,19 @@ class Computing:
     int8: int
 
 
-def computing(model: Path) -> Computing:
-    """Count in the graph that is executed."""
-    kinds = _litert(model) if model.suffix == ".tflite" else _onnx(model)
-    return Computing(kinds.count(False), kinds.count(True))
+def computing(model: Path, session: Any = None) -> Computing:
+    """Count in the graph that is executed. Float ops of any precision count as fp32.
+
+    Args:
+        model: the model file.
+        session: the opened model, which is needed if OpenVINO runs it.
+    """
+    if hasattr(session, "compiled"):
+        kernels = [kernel for kernel in kernels_of(session.compiled) if kernel.kind in _OPENVINO]
+        integers = [kernel.precision == INT8 for kernel in kernels]
+    else:
+        integers = _litert(model) if model.suffix == ".tflite" else _onnx(model)
+    return Computing(integers.count(False), integers.count(True))
 
 
 def _onnx(model: Path) -> list[bool]:

@@ -1,77 +1,106 @@
-"""All answers for one model under the same runtime: scores, size, what really runs in int8, and latency."""
+"""All answers for one model under the same conditions: scores, size, what really runs in int8, and latency."""
 
 from __future__ import annotations
 
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison.computing import Computing, computing
 from benchmarks.models import Bench
+from benchmarks.peers.job import Shapes, fixed_shapes
 
 MIN_ROUNDS = 15
 Clock = Callable[[], float]
+Session = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model file and the runtime to measure it in."""
+
+    path: Path
+    runtime: str
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the file, and of the weights that OpenVINO keeps beside it."""
+        weights = self.path.with_suffix(".bin")
+        return self.path.stat().st_size + (weights.stat().st_size if self.path.suffix == ".xml" else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A model file.
+    """A model file in a runtime.
 
     Attributes:
         score: on the samples that the tool tuned on.
         held_out: on as many that no tool saw.
         size: bytes.
         computing: how its convolutions and matrix products run.
-        latency: for each number of threads: lower quartile, median, upper quartile of its time as a fraction of the
-            float model's in the same round.
+        latency: lower quartile, median, upper quartile of its processor time on one thread, as a fraction of the float
+            model's in ONNX Runtime in the same round.
     """
 
     score: float
     held_out: float
     size: int
     computing: Computing
-    latency: Mapping[int, tuple[float, float, float]]
+    latency: tuple[float, float, float]
 
 
-def session(model: Path, threads: int) -> Callable[[Any], Any]:
-    """The model in the runtime for its kind of file."""
-    if model.suffix == ".tflite":
+def session(candidate: Candidate, shapes: Shapes) -> Session:
+    """Open a model in a runtime, on one thread."""
+    if candidate.runtime == "litert":
         from benchmarks.peers.tflite_session import TFLiteSession
 
-        return TFLiteSession(model, threads)
-    from benchmarks.peers.onnx_session import OnnxSession
+        return TFLiteSession(candidate.path, 1)
+    if candidate.runtime == "onnxruntime":
+        from benchmarks.peers.onnx_session import OnnxSession
 
-    return OnnxSession(model, threads)
+        return OnnxSession(candidate.path, 1)
+    from benchmarks.peers.openvino_session import OpenVinoSession
+
+    precision = "bf16" if candidate.runtime == "openvino bf16" else "f32"
+    return OpenVinoSession(candidate.path, 1, precision, shapes)
 
 
-def measure(models: Sequence[Path], bench: Bench, seconds: float) -> list[Measured]:
-    """Measure the models; the first is the float one.
+def measure(candidates: Sequence[Candidate], bench: Bench, seconds: float) -> list[Measured | str]:
+    """Measure models; the first is the float one in ONNX Runtime. One that does not run gives its error message.
 
     Args:
-        models: model files.
-        bench: data to score them on.
-        seconds: how long to measure the latencies for each number of threads.
+        candidates: what to measure.
+        bench: data to score on.
+        seconds: how long to measure latencies.
     """
-    single = [session(path, 1) for path in models]
-    scores = [(bench.eval_func(model), bench.held_out_eval_func(model)) for model in single]
-    feed = dict(bench.calib[0])
-    latency = {
-        1: latencies(single, feed, seconds, time.process_time),  # other programs' time does not count
-        2: latencies([session(path, 2) for path in models], feed, seconds, time.perf_counter),
-    }
-    return [
-        Measured(*scores[i], path.stat().st_size, computing(path), {n: latency[n][i] for n in latency})
-        for i, path in enumerate(models)
-    ]
+    shapes, feed = fixed_shapes(bench), dict(bench.calib[0])
+    opened: dict[int, Session] = {}
+    results: dict[int, Measured | str] = {}
+    scores: dict[int, tuple[float, float]] = {}
+    for index, candidate in enumerate(candidates):
+        try:
+            opened[index] = session(candidate, shapes)
+            scores[index] = bench.eval_func(opened[index]), bench.held_out_eval_func(opened[index])
+        except Exception as error:
+            opened.pop(index, None)
+            results[index] = f"{type(error).__name__}: {_first_line(error)}"
+    times = dict(zip(opened, latencies(list(opened.values()), feed, seconds, time.process_time), strict=True))
+    for index, model in opened.items():
+        candidate = candidates[index]
+        results[index] = Measured(*scores[index], candidate.size, computing(candidate.path, model), times[index])
+    return [results[index] for index in range(len(candidates))]
 
 
-def latencies(
-    models: Sequence[Callable[[Any], Any]], feed: Any, seconds: float, clock: Clock
-) -> list[tuple[float, float, float]]:
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line and not line.startswith("Exception from")), "")[:200]
+
+
+def latencies(models: Sequence[Session], feed: Any, seconds: float, clock: Clock) -> list[tuple[float, float, float]]:
     """Return the quartiles of each model's time relative to the first model, over interleaved rounds of all models."""
     order, chance = list(range(len(models))), random.Random(0)
     rounds: list[list[float]] = []
@@ -79,13 +108,13 @@ def latencies(
         model(feed)
     end = time.perf_counter() + seconds
     while len(rounds) < MIN_ROUNDS or time.perf_counter() < end:
-        taken = [0.0] * len(models)
+        elapsed = [0.0] * len(models)
         chance.shuffle(order)  # a model that always came behind the same one would find the same cache
         for index in order:
             start = clock()
             models[index](feed)
-            taken[index] = clock() - start
-        rounds.append([value / taken[0] for value in taken])
+            elapsed[index] = clock() - start
+        rounds.append([value / elapsed[0] for value in elapsed])
     columns = zip(*rounds, strict=True)
     return [_quartiles(column) for column in columns]
 

@@ -9,14 +9,16 @@ from typing import Any
 from benchmarks.comparison.rows import Row, limit
 
 COLOURS = {
-    "quaver auto": "#1b6ca8", "quaver basic": "#7fb3d5", "quaver mse_v2": "#2e9e8f", "ORT default": "#b0b0b0",
-    "ORT per-channel": "#7a7a7a", "NNCF": "#c2185b", "NC basic": "#e08e0b", "NC mse_v2": "#8d6e1f",
-    "TFLite converter": "#6d4c9f",
+    "quaver": "#1b6ca8", "quaver for OpenVINO": "#2e9e8f", "quaver for LiteRT": "#7fb3d5",
+    "OpenVINO bf16": "#6d4c9f", "NNCF quantize": "#e91e63", "NNCF quantize, mixed": "#f48fb1",
+    "NNCF accuracy control": "#880e4f", "NC basic": "#e08e0b", "ORT static": "#b0b0b0",
+    "ORT static, per channel": "#7a7a7a", "ORT dynamic": "#404040", "TFLite converter": "#c0b000",
 }  # fmt: skip
 
 
 def draw(rows: Sequence[Row], folder: Path) -> None:
-    """Write both pictures as SVG."""
+    """Write both pictures as SVG, with each tool in its own runtime."""
+    rows = [row for row in rows if row.in_own_runtime]
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -34,7 +36,8 @@ def _evaluations(rows: Sequence[Row], plt: Any) -> Any:
     setups = list(dict.fromkeys(row.setup for row in rows))[::-1]
     figure, axes = plt.subplots(figsize=(8, 0.6 * len(setups) + 1.4))
     there = {row.tool for row in rows}
-    tuning = [tool for tool in COLOURS if tool in there and not tool.startswith(("ORT", "TFLite"))]
+    once = ("ORT", "TFLite", "OpenVINO", "NNCF quantize")
+    tuning = [tool for tool in COLOURS if tool in there and not tool.startswith(once)]
     for offset, tool in enumerate(tuning):
         for row in (row for row in rows if row.tool == tool):
             height = setups.index(row.setup) + (len(tuning) / 2 - offset) * 0.12
@@ -58,10 +61,10 @@ def _latency(rows: Sequence[Row], plt: Any) -> Any:
     height = -(-len(setups) // 3)
     figure, grid = plt.subplots(height, 3, figsize=(11, 3 * height), squeeze=False)
     for axes, setup in zip(grid.flat, setups, strict=False):
-        of_setup = [row for row in rows if row.setup == setup and row.latency_1]
+        of_setup = [row for row in rows if row.setup == setup and row.latency and row.tool in COLOURS]
         for row in of_setup:
-            assert row.latency_1 is not None
-            axes.plot(row.latency_1[1], row.score, "o", color=COLOURS[row.tool], markersize=7, alpha=0.85)
+            assert row.latency is not None
+            axes.plot(row.latency[1], row.score, "o", color=COLOURS[row.tool], markersize=7, alpha=0.85)
         known = next(row for row in rows if row.setup == setup)
         axes.plot(1, known.fp32_score, "k*", markersize=9)
         axes.axhline(limit(known.fp32_score), color="k", linewidth=0.7, linestyle="--")
@@ -73,7 +76,7 @@ def _latency(rows: Sequence[Row], plt: Any) -> Any:
     marks = [plt.Line2D([], [], color=COLOURS[tool], marker="o", linestyle="", label=tool) for tool in shown]
     marks.append(plt.Line2D([], [], color="k", marker="*", linestyle="", label="fp32"))
     figure.legend(handles=marks, loc="lower center", ncols=5, frameon=False, bbox_to_anchor=(0.5, -0.06))
-    figure.supxlabel("latency as a fraction of fp32 (one thread, batch 1)", fontsize=10)
+    figure.supxlabel("latency as a fraction of fp32 in ONNX Runtime (one thread, batch 1)", fontsize=10)
     figure.supylabel("score; dashed: 1 % below fp32", fontsize=10)
     figure.tight_layout()
     return figure

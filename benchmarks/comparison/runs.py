@@ -11,12 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import quaver
 from benchmarks.comparison.setups import SETUPS, Setup
-from benchmarks.models import load
 from benchmarks.models.fetch import CACHE
 from benchmarks.peers.environments import QUAVER
-from benchmarks.peers.launch import TOOLS, Ended, Tool, launch
+from benchmarks.peers.launch import ROOT, TOOLS, Ended, Tool, launch
 
 ENDED = "ended.json"
 SHOWING = {"command", "demo", "testing", "diagnosis"}
@@ -33,9 +31,8 @@ class Run:
 
 
 def fitting(setup: Setup, tools: Sequence[str]) -> list[Tool]:
-    """The tools that take this kind of model."""
-    suffix = load(setup.model).model_path.suffix
-    return [TOOLS[name] for name in tools if suffix in TOOLS[name].suffixes]
+    """Return the tools that take this kind of model."""
+    return [TOOLS[name] for name in tools if setup.source(TOOLS[name]) is not None]
 
 
 def all_runs(setups: Sequence[str], tools: Sequence[str], limit: float, *, again: bool = False) -> Iterator[list[Run]]:
@@ -66,7 +63,7 @@ def _answer(name: str, tool: Tool, folder: Path, limit: float, again: bool) -> E
     if ended is None:
         print(f"{name}: {tool.name} ...", end=" ", flush=True)
         try:
-            ended = launch(tool, setup.model, folder, limit, *setup.flags)
+            ended = launch(tool, setup.model, folder, limit, *setup.flags(tool))
         except subprocess.CalledProcessError as error:  # the environment cannot be made here
             ended = Ended("not installed", str(error.stderr).strip().splitlines()[-1], None, [], {})
         else:
@@ -78,15 +75,17 @@ def _answer(name: str, tool: Tool, folder: Path, limit: float, again: bool) -> E
 
 def _key(setup: Setup, tool: Tool) -> str:
     """What an answer depends on; quaver's own answers on its code."""
-    model = hashlib.sha256(load(setup.model).model_path.read_bytes()).hexdigest()
+    source = setup.source(tool)
+    assert source is not None
+    model = hashlib.sha256(source.read_bytes()).hexdigest()
     code = _code() if tool.environment is QUAVER else ""
-    parts = [model, asdict(setup), tool.variant, tool.environment.requirements, code]
+    parts = [model, asdict(setup), tool.module, tool.variant, tool.environment.requirements, code]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
 def _code() -> str:
-    """A digest of quaver's source files, but for those that only show things."""
-    folders = {Path(module.__path__[0]) for module in (quaver, quaver.adapters, quaver.strategies)}
+    """Return a digest of quaver's source files, without those that only show things."""
+    folders = (ROOT / name for name in ("tuner", "adapters", "strategies"))
     files = sorted(path for folder in folders for path in folder.rglob("*.py") if not SHOWING & set(path.parts))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 

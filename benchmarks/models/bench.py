@@ -50,8 +50,27 @@ class Evaluation:
 
     def __call__(self, model: Any) -> float:
         """Score a model."""
-        kept = [self.keep(model(feed)) for feed in feeds(self.inputs, self.batch)]
-        return self.score(kept if self.batch == 0 else np.concatenate(kept), self.labels)
+        return self.on(model, self.starts)
+
+    @property
+    def starts(self) -> range:
+        """Return where each batch of samples begins."""
+        return range(0, len(self.labels), self.batch or 1)
+
+    def on(self, model: Any, starts: Sequence[int]) -> float:
+        """Score a model on the batches that begin at these samples."""
+        kept = [self.keep(model(self.feed(start))) for start in starts]
+        if len(starts) == len(self.starts):
+            labels = self.labels
+        else:
+            labels = [label for start in starts for label in self.labels[start : start + (self.batch or 1)]]
+            labels = labels if isinstance(self.labels, list) else np.asarray(labels)
+        return self.score(kept if self.batch == 0 else np.concatenate(kept), labels)
+
+    def feed(self, start: int) -> dict[str, Array]:
+        """Return the batch of samples that begins at this sample."""
+        part = slice(start, start + self.batch) if self.batch else start
+        return {name: np.asarray(values[part]) for name, values in self.inputs.items()}
 
 
 @dataclass(frozen=True, slots=True)

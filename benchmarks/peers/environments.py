@@ -55,5 +55,5 @@ NEURAL_COMPRESSOR = Environment(
     "neural_compressor",
     ("neural-compressor==2.6", "onnx==1.16.2", "onnxruntime==1.18.1", "numpy==1.26.4", "six==1.17.0"),
 )
-NNCF = Environment("nncf", ("nncf==3.4.0", "onnx==1.23.2", "onnxruntime==1.31.1", "numpy==2.4.6"))
+NNCF = Environment("nncf", ("nncf==3.4.0", "openvino==2026.4.1", "numpy==2.4.6"))
 QUANTIZE_STATIC = Environment("quantize_static", ("onnxruntime==1.31.1", "onnx==1.23.2", "numpy==2.4.6", "sympy"))

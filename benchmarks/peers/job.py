@@ -1,27 +1,29 @@
 """What every tool's process does in the same way: options, counting of evaluations, clocks, the report.
 
 Each call of eval_func becomes a line of `events.jsonl` at once, so that a run that is stopped has its count, too.
+All seconds are processor time of the process and its children, so that other programs do not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks.models import Bench, load
+from benchmarks import models, unseen
+from benchmarks.models import Bench
 from benchmarks.peers import memory
 
 RELATIVE = 0.01
 EVENTS, REPORT, LOG = "events.jsonl", "report.json", "log.txt"
 MODEL, FLOAT = "model", "float"  # names of model files
 Runnable = Callable[[Any], Any]
+Shapes = dict[str, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +33,51 @@ class Job:
     Attributes:
         bench: the model and its data.
         variant: which strategy or setting of the tool.
-        per_tensor: whether weights may have one scale only.
         transformer: whether the model is one; some tools want to be told.
         folder: where the report and the model go.
-        limit: seconds after which the run is stopped from outside.
     """
 
     bench: Bench
     variant: str
-    per_tensor: bool
     transformer: bool
     folder: Path
-    limit: float
+
+    @property
+    def target(self) -> Path:
+        """Return where the model goes if it is an ONNX file."""
+        return self.folder / f"{MODEL}.onnx"
+
+
+def find_bench(name: str) -> Bench:
+    """Return a model of either collection."""
+    return models.load(name) if name in models.MODELS else unseen.load(name)
+
+
+def fixed_shapes(bench: Bench) -> Shapes:
+    """Return the shape of each input for a batch of one sample; -1 for a size in which the samples differ."""
+    shapes: Shapes = {}
+    for evaluation in (bench.eval_func, bench.held_out_eval_func):
+        for name, values in evaluation.inputs.items():
+            samples = [value.shape for value in values] if evaluation.batch == 0 else [(1, *values[0].shape)]
+            for shape in (*samples, *(batch[name].shape for batch in bench.calib)):
+                known = shapes.setdefault(name, list(shape))
+                shapes[name] = [size if size == other else -1 for size, other in zip(known, shape, strict=True)]
+    return shapes
 
 
 def read() -> Job:
-    """The job that the command line describes."""
+    """Return the job that the command line describes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("variant")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--per-tensor", action="store_true")
+    parser.add_argument("--file", type=Path, help="the model in another format")
     parser.add_argument("--transformer", action="store_true")
-    parser.add_argument("--limit", type=float, required=True)
-    given = parser.parse_args()
-    bench = load(given.model)
-    return Job(bench, given.variant, given.per_tensor, given.transformer, given.folder, given.limit)
+    options = parser.parse_args()
+    bench = find_bench(options.model)
+    if options.file is not None:
+        bench = replace(bench, model_path=options.file)
+    return Job(bench, options.variant, options.transformer, options.folder)
 
 
 class Recorder:
@@ -69,26 +90,23 @@ class Recorder:
 
     def __init__(self, job: Job, open_model: Callable[[Any], Runnable]) -> None:
         self._evaluation, self._open, self._events = job.bench.eval_func, open_model, job.folder / EVENTS
-        self._all = len(self._evaluation.labels)
         memory.reset()
 
     def __call__(self, model: Any) -> float:
         """Score a model on all samples."""
-        return self.on(model, [slice(start, start + self._evaluation.batch) for start in self.starts])
+        return self.on(model, self.starts)
 
     @property
     def starts(self) -> range:
-        """Where each batch of samples begins."""
-        return range(0, self._all, self._evaluation.batch)
+        """Return where each batch of samples begins."""
+        return self._evaluation.starts
 
-    def on(self, model: Any, parts: list[slice]) -> float:
-        """Score a model on some batches of samples."""
-        before, start = memory.peak(), time.time()
-        given, runnable = self._evaluation, self._open(model)
-        outputs = [runnable({name: values[part] for name, values in given.inputs.items()}) for part in parts]
-        labels = np.concatenate([given.labels[part] for part in parts])
-        score = given.score(np.concatenate(outputs), labels)
-        note(self._events, "evaluation", start, memory=before, samples=len(labels), of=self._all, score=score)
+    def on(self, model: Any, starts: Sequence[int]) -> float:
+        """Score a model on the batches that begin at these samples."""
+        before, start, everything = memory.peak(), clock(), len(self._evaluation.labels)
+        score = self._evaluation.on(self._open(model), starts)
+        samples = sum(min(self._evaluation.batch or 1, everything - first) for first in starts)
+        note(self._events, "evaluation", start, memory=before, samples=samples, of=everything, score=score)
         memory.reset()
         return score
 
@@ -101,7 +119,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Give the batches out; when the tool comes back for more than there are, the pass is over."""
-        start = time.time()
+        start = clock()
         for batch in self._batches:
             yield dict(batch)
         note(self._events, "calibration", start, samples=len(self._batches))
@@ -114,7 +132,7 @@ def plain_inference(job: Job, runnable: Runnable) -> None:
     """Note how long the float model takes for the calibration samples in this very process."""
     batches = [dict(batch) for batch in job.bench.calib]
     runnable(batches[0])
-    start = time.time()
+    start = clock()
     for batch in batches:
         runnable(batch)
     note(job.folder / EVENTS, "inference", start, samples=len(batches))
@@ -122,7 +140,7 @@ def plain_inference(job: Job, runnable: Runnable) -> None:
 
 def tuning(job: Job, call: Callable[[], Any]) -> Any:
     """Do the tool's own work between two clock readings."""
-    start = time.time()
+    start = clock()
     result = call()
     note(job.folder / EVENTS, "tool", start, memory=memory.peak())
     return result
@@ -130,12 +148,18 @@ def tuning(job: Job, call: Callable[[], Any]) -> Any:
 
 def report(job: Job, model: Path | None, message: str = "", **more: Any) -> None:
     """Say how it ended. No model means that the tool gave none."""
-    said = {"model": model.name if model else None, "message": message, **more}
-    (job.folder / REPORT).write_text(json.dumps(said) + "\n", encoding="utf-8")
+    content = {"model": model.name if model else None, "message": message, **more}
+    (job.folder / REPORT).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def note(events: Path, kind: str, start: float, **more: Any) -> None:
     """Append a line to the events."""
-    line = {"kind": kind, "seconds": round(time.time() - start, 4), **more}
+    line = {"kind": kind, "seconds": round(clock() - start, 4), **more}
     with events.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
+
+
+def clock() -> float:
+    """Return the processor time of this process and of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,10 @@ from benchmarks.peers.environments import NEURAL_COMPRESSOR, NNCF, QUANTIZE_STAT
 
 ROOT = Path(__file__).parents[2]
 LAST_WORDS = 300  # characters of a message
+# Address space of a tool in bytes, as `ulimit -v` sets it: NNCF has taken all memory of a machine.
+MEMORY = 12 << 30
+# Wall-clock seconds for each second of processor time: other programs may be busy, but a tool that waits must end.
+PATIENCE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class Tool:
         module: the file of this package that runs it.
         variant: what that file is told.
         environment: where it runs.
+        runtimes: where its models are measured; the first is the one that the tool is made for and tunes in.
         suffixes: the kinds of model files it takes.
         usual: whether it runs when no tools are named.
     """
@@ -38,37 +44,50 @@ class Tool:
     module: str
     variant: str
     environment: Environment
+    runtimes: tuple[str, ...] = ("onnxruntime", "openvino", "openvino bf16")
     suffixes: tuple[str, ...] = (".onnx",)
     usual: bool = True
 
 
-_ANY = (".onnx", ".keras", ".tflite")
+_IN_OPENVINO = ("openvino", "openvino bf16")
+_IN_LITERT = {"runtimes": ("litert",), "suffixes": (".keras", ".tflite")}
 TOOLS = {
     tool.name: tool
     for tool in (
-        Tool("quaver auto", "run_quaver", "auto", QUAVER, _ANY),
-        Tool("quaver basic", "run_quaver", "basic", QUAVER, _ANY),
-        Tool("quaver mse_v2", "run_quaver", "mse_v2", QUAVER, _ANY),
-        Tool("ORT default", "run_quantize_static", "default", QUANTIZE_STATIC),
-        Tool("ORT per-channel", "run_quantize_static", "per_channel", QUANTIZE_STATIC),
-        Tool("NNCF", "run_nncf", "accuracy_control", NNCF),
+        Tool("quaver", "run_quaver", "auto", QUAVER),
+        Tool("quaver for OpenVINO", "run_quaver", "auto:openvino", QUAVER, (*_IN_OPENVINO, "onnxruntime")),
+        Tool("quaver for LiteRT", "run_quaver", "auto", QUAVER, **_IN_LITERT),
+        Tool("quaver basic", "run_quaver", "basic", QUAVER, usual=False),
+        Tool("quaver mse_v2", "run_quaver", "mse_v2", QUAVER, usual=False),
+        Tool("OpenVINO fp32", "run_openvino", "f32", NNCF, ("openvino",)),
+        Tool("OpenVINO bf16", "run_openvino", "bf16", NNCF, ("openvino bf16",)),
+        Tool("NNCF quantize", "run_nncf", "performance", NNCF, _IN_OPENVINO),
+        Tool("NNCF quantize, mixed", "run_nncf", "mixed", NNCF, _IN_OPENVINO),
+        Tool("NNCF accuracy control", "run_nncf", "accuracy_control", NNCF, _IN_OPENVINO),
+        Tool("ORT static, default", "run_quantize_static", "default", QUANTIZE_STATIC),
+        Tool("ORT static", "run_quantize_static", "all", QUANTIZE_STATIC),
+        Tool("ORT static, per channel", "run_quantize_static", "all_per_channel", QUANTIZE_STATIC),
+        Tool("ORT static, weights", "run_quantize_static", "weights", QUANTIZE_STATIC),
+        Tool("ORT static, weights, per channel", "run_quantize_static", "weights_per_channel", QUANTIZE_STATIC),
+        Tool("ORT dynamic", "run_quantize_dynamic", "default", QUANTIZE_STATIC, ("onnxruntime",)),
         Tool("NC basic", "run_neural_compressor", "basic", NEURAL_COMPRESSOR),
         Tool("NC mse_v2", "run_neural_compressor", "mse_v2", NEURAL_COMPRESSOR, usual=False),
-        Tool("TFLite converter", "run_tflite", "default", QUAVER, (".keras",)),
+        Tool("TFLite converter", "run_tflite", "int8", QUAVER, ("litert",), (".keras",)),
+        Tool("TFLite converter, dynamic", "run_tflite", "dynamic", QUAVER, ("litert",), (".keras",)),
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended.
+    """How a run went.
 
     Attributes:
         how: "finished", "crashed" or "stopped after N s".
-        message: what the tool said, if anything.
-        model: its model, if it gave one.
-        events: what was written down on the way.
-        more: whatever else the tool reported.
+        message: what the tool said about it: last words of a crash, or why there is no model.
+        model: the model it gave, if any.
+        events: what `job` noted: evaluations, calibration passes, time.
+        more: further entries of its report.
     """
 
     how: str
@@ -79,22 +98,50 @@ class Ended:
 
 
 def launch(tool: Tool, model: str, folder: Path, limit: float, *flags: str) -> Ended:
-    """Run the tool in its own process; `folder` is emptied first."""
+    """Run the tool in its own process; `folder` is emptied first.
+
+    Args:
+        tool: which tool.
+        model: name of the model.
+        folder: where its files go.
+        limit: seconds of processor time.
+        *flags: further options of the job.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = [str(tool.environment.python()), "-m", f"benchmarks.peers.{tool.module}", model, tool.variant]
-    command += [str(folder.resolve()), "--limit", str(limit), *flags]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
+    command += [str(folder.resolve()), *flags]
+    environment = {**os.environ, "PYTHONPATH": _path(tool.environment), "PYTHONHASHSEED": "0"}
+
+    def restrict() -> None:
+        seconds = max(round(limit), 1)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
     with (folder / jobs.LOG).open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=restrict,
         )
         try:
-            code = _wait(process, limit)
+            code = _wait(process, PATIENCE * limit)
         except BaseException:
             _kill(process)
             raise
     return read(folder, code, limit)
+
+
+def _path(environment: Environment) -> str:
+    """Return where the process finds this package, and quaver if it runs in this environment."""
+    here = [str(ROOT)]
+    if environment is QUAVER:
+        here += filter(None, [os.environ.get("PYTHONPATH")])
+    return os.pathsep.join(here)
 
 
 def read(folder: Path, code: int | None, limit: float) -> Ended:
@@ -106,10 +153,11 @@ def read(folder: Path, code: int | None, limit: float) -> Ended:
         said = json.loads((folder / jobs.REPORT).read_text(encoding="utf-8"))
         model, message = said.pop("model"), said.pop("message")
         return Ended("finished", message, folder / model if model else None, known, said)
-    if code is None:
+    if code is None or -code == signal.SIGXCPU:
         known.append({"kind": "tool", "seconds": limit})
         return Ended(f"stopped after {limit:.0f} s", "", None, known, {})
-    return Ended("crashed", last_words(folder / jobs.LOG), None, known, {})
+    words = f"ended by {signal.Signals(-code).name}; " if code < 0 else ""
+    return Ended("crashed", words + last_words(folder / jobs.LOG), None, known, {})
 
 
 def last_words(log: Path) -> str:

@@ -23,15 +23,13 @@ class _Loader(jobs.Batches):
 def main() -> None:
     """Tune until the first success, which is what `timeout=0` means there, too."""
     job = jobs.read()
-    source, target = job.bench.model_path, job.folder / f"{jobs.MODEL}.onnx"
+    source, target = job.bench.model_path, job.target
     jobs.plain_inference(job, OnnxSession(source))
     loader = _Loader(job)
-    one_scale = {".*": {"weight": {"granularity": ["per_tensor"]}}} if job.per_tensor else None
     config = PostTrainingQuantConfig(
         quant_format="QDQ",
         quant_level=1,  # the level at which the strategy that was asked for is used
         calibration_sampling_size=[len(loader)],
-        op_type_dict=one_scale,
         tuning_criterion=TuningCriterion(strategy=job.variant, timeout=0, max_trials=MAX_TRIALS),
         accuracy_criterion=AccuracyCriterion(criterion="relative", tolerable_loss=jobs.RELATIVE),
     )

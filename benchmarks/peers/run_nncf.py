@@ -1,4 +1,9 @@
-"""NNCF: `quantize_with_accuracy_control` on ONNX.
+"""NNCF on OpenVINO, for which it is built: `nncf.quantize` and `nncf.quantize_with_accuracy_control`.
+
+Variants: `performance` and `mixed`, the presets of `nncf.quantize`; `accuracy_control`, which falls back to float ops
+until the criterion is met, with the preset that NNCF's documentation advises: mixed for models with activations other
+than ReLU. A transformer is announced as one. Shapes are fixed before quantization: with a width left open, NNCF 3.4
+takes all memory of the machine.
 
 The validation function returns no value per sample; NNCF then ranks the ops by the outputs' error, which needs no
 labels and fewer calls.
@@ -7,46 +12,56 @@ labels and fewer calls.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 import nncf
-import onnx
-from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, QuantizationParameters
+import openvino as ov
 
 from benchmarks.peers import job as jobs
-from benchmarks.peers.onnx_session import OnnxSession
+from benchmarks.peers.openvino_session import OpenVinoSession, read_model
+
+# Activations for which NNCF's documentation advises the preset "mixed".
+NOT_RELU = {"Elu", "Gelu", "HSigmoid", "HSwish", "Mish", "PRelu", "Sigmoid", "Swish", "Tanh"}
+PRESETS = {"performance": nncf.QuantizationPreset.PERFORMANCE, "mixed": nncf.QuantizationPreset.MIXED}
 
 
 def main() -> None:
-    """Quantize under a relative drop."""
+    """Quantize, for a relative drop if the variant is accuracy control."""
     job = jobs.read()
-    source, target = job.bench.model_path, job.folder / f"{jobs.MODEL}.onnx"
-    jobs.plain_inference(job, OnnxSession(source))
-    evaluation, evaluate = job.bench.eval_func, jobs.Recorder(job, OnnxSession)
-    starts = evaluate.starts
+    shapes = jobs.fixed_shapes(job.bench)
+    source = read_model(job.bench.model_path, shapes)
+    target = job.folder / f"{jobs.MODEL}.xml"
+    jobs.plain_inference(job, OpenVinoSession(source))
+    evaluate = jobs.Recorder(job, partial(OpenVinoSession, shapes=shapes))
+    model_type = nncf.ModelType.TRANSFORMER if job.transformer else None
+    calibration = nncf.Dataset(jobs.Batches(job))
 
-    def feed(start: int) -> dict[str, object]:
-        return {name: values[start : start + evaluation.batch] for name, values in evaluation.inputs.items()}
+    def sample(start: int) -> dict[str, Any]:
+        feed = job.bench.eval_func.feed(start)
+        return {name: values[:1] for name, values in feed.items()} if job.bench.eval_func.batch else feed
 
-    def validate(model: onnx.ModelProto, items: Iterable[int]) -> tuple[float, None]:
-        return evaluate.on(model, [slice(start, start + evaluation.batch) for start in items]), None
+    def validate(model: Any, items: Iterable[int]) -> tuple[float, None]:
+        return evaluate.on(model, list(items)), None
 
-    one_scale = QuantizationParameters(per_channel=False)
-    model = jobs.tuning(
-        job,
-        lambda: nncf.quantize_with_accuracy_control(
-            onnx.load(source),
-            calibration_dataset=nncf.Dataset(jobs.Batches(job)),
-            validation_dataset=nncf.Dataset(list(starts), feed),
+    def work() -> Any:
+        if job.variant != "accuracy_control":
+            evaluate(source.clone())
+            model = nncf.quantize(source, calibration, preset=PRESETS[job.variant], model_type=model_type)
+            evaluate(model)
+            return model
+        return nncf.quantize_with_accuracy_control(
+            source,
+            calibration_dataset=calibration,
+            validation_dataset=nncf.Dataset(list(evaluate.starts), sample),
             validation_fn=validate,
             max_drop=jobs.RELATIVE,
             drop_type=nncf.DropType.RELATIVE,
-            model_type=nncf.ModelType.TRANSFORMER if job.transformer else None,
-            advanced_quantization_parameters=AdvancedQuantizationParameters(weights_quantization_params=one_scale)
-            if job.per_tensor
-            else None,
-        ),
-    )
-    onnx.save(model, target)
+            preset=PRESETS["mixed" if NOT_RELU & {op.get_type_name() for op in source.get_ops()} else "performance"],
+            model_type=model_type,
+        )
+
+    ov.save_model(jobs.tuning(job, work), target, compress_to_fp16=False)
     jobs.report(job, target)
 
 

@@ -2,8 +2,9 @@
 
 Where pre-processing fails it is done again without symbolic shapes, as its error message or the forum advises.
 
-Variants: `default`, all arguments as they come; `per_channel`, what its documentation advises for x86: uint8
-activations with int8 weights, one scale per channel.
+Variants: `default`, all arguments as they come; `all`, `all_per_channel`: what its documentation advises for x86,
+uint8 activations with int8 weights, one scale or one per channel; `weights`, `weights_per_channel`: the same for
+convolutions and matrix products alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from benchmarks.peers import job as jobs
 from benchmarks.peers.onnx_session import OnnxSession
 
+WITH_WEIGHTS = ["Conv", "MatMul", "Gemm"]
+
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
     def __init__(self, batches: jobs.Batches) -> None:
@@ -28,15 +31,20 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
         return next(self._left, None)
 
 
+def arguments(variant: str) -> dict[str, Any]:
+    """Return the arguments of a variant."""
+    if variant == "default":
+        return {}
+    options: dict[str, Any] = {"activation_type": QuantType.QUInt8, "per_channel": variant.endswith("per_channel")}
+    return options | ({"op_types_to_quantize": WITH_WEIGHTS} if variant.startswith("weights") else {})
+
+
 def main() -> None:
     """Quantize once."""
     job = jobs.read()
-    source, target = job.bench.model_path, job.folder / f"{jobs.MODEL}.onnx"
+    source, target = job.bench.model_path, job.target
     jobs.plain_inference(job, OnnxSession(source))
     evaluate = jobs.Recorder(job, OnnxSession)
-    chosen: dict[str, Any] = {}
-    if job.variant == "per_channel":
-        chosen = {"per_channel": not job.per_tensor, "activation_type": QuantType.QUInt8}
 
     def work() -> None:
         evaluate(source)
@@ -46,7 +54,7 @@ def main() -> None:
                 quant_pre_process(str(source), str(ready))
             except Exception:
                 quant_pre_process(str(source), str(ready), skip_symbolic_shape=True)
-            quantize_static(str(ready), str(target), _Reader(jobs.Batches(job)), **chosen)
+            quantize_static(str(ready), str(target), _Reader(jobs.Batches(job)), **arguments(job.variant))
         evaluate(target)
 
     jobs.tuning(job, work)

@@ -1,7 +1,6 @@
-"""quaver itself, in a process like the others. The variant is the strategy.
+"""quaver itself, in a process like the others, with default settings: it stops at the first success.
 
-`auto` has time to continue after the first success and make the model faster; the others stop there, as the same
-strategies of other tools do.
+The variant is the strategy, and behind a colon the runtime if it is not the default one.
 """
 
 from __future__ import annotations
@@ -9,13 +8,12 @@ from __future__ import annotations
 import quaver
 from benchmarks.peers import job as jobs
 
-PER_TENSOR = {".*": {"weight": {"granularity": ["per_tensor"]}}}
-
 
 def main() -> None:
     """Tune."""
     job = jobs.read()
     source = job.bench.model_path
+    strategy, _, runtime = job.variant.partition(":")
     evaluate = jobs.Recorder(job, lambda model: model)
     result = jobs.tuning(
         job,
@@ -23,11 +21,10 @@ def main() -> None:
             source,
             calib_dataloader=jobs.Batches(job),
             eval_func=evaluate,
-            strategy=job.variant,
+            strategy=strategy,
+            runtime=runtime or None,
             relative=jobs.RELATIVE,
-            timeout=job.limit if job.variant == "auto" else 0,
             max_trials=1000,
-            op_name_dict=PER_TENSOR if job.per_tensor else {},
             threads=1,
             workspace=job.folder / "workspace",
         ),

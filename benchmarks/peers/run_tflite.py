@@ -1,4 +1,7 @@
-"""TensorFlow's own converter to int8, as its users call it."""
+"""TensorFlow's own converter to int8, as its users call it.
+
+Variants: `int8`, all ops in int8; `dynamic`, int8 weights and ranges at run time, which needs no calibration data.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,9 @@ def main() -> None:
         evaluate(float_model)
         converter = tf.lite.TFLiteConverter.from_keras_model(keras)
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.representative_dataset = samples
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        if job.variant == "int8":
+            converter.representative_dataset = samples
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         target.write_bytes(converter.convert())
         evaluate(target)
         return target
