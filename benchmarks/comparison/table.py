@@ -17,7 +17,7 @@ _STATIC = tuple(f"ORT static{way}" for way in (", default", "", ", per channel",
 # The columns of the summary: the tools of each, of which the fastest that meets the criterion counts, and the runtimes.
 COLUMNS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "ONNX Runtime: quaver": (("quaver",), ("onnxruntime",)),
-    "`quantize_static`, best of 5": (_STATIC, ("onnxruntime",)),
+    "`quantize_static`, best of 4": (_STATIC, ("onnxruntime",)),
     "`quantize_dynamic`": (("ORT dynamic",), ("onnxruntime",)),
     "Neural Compressor `basic`": (("NC basic",), ("onnxruntime",)),
     "OpenVINO: quaver": (("quaver for OpenVINO",), _OPENVINO[:1]),

@@ -64,7 +64,7 @@ TOOLS = {
         Tool("NNCF quantize", "run_nncf", "performance", NNCF, _IN_OPENVINO),
         Tool("NNCF quantize, mixed", "run_nncf", "mixed", NNCF, _IN_OPENVINO),
         Tool("NNCF accuracy control", "run_nncf", "accuracy_control", NNCF, _IN_OPENVINO),
-        Tool("ORT static, default", "run_quantize_static", "default", QUANTIZE_STATIC),
+        Tool("ORT static, default", "run_quantize_static", "default", QUANTIZE_STATIC, usual=False),
         Tool("ORT static", "run_quantize_static", "all", QUANTIZE_STATIC),
         Tool("ORT static, per channel", "run_quantize_static", "all_per_channel", QUANTIZE_STATIC),
         Tool("ORT static, weights", "run_quantize_static", "weights", QUANTIZE_STATIC),
@@ -125,7 +125,7 @@ def launch(tool: Tool, model: str, folder: Path, limit: float, *flags: str) -> E
             env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            process_group=0,  # not a new session, which would leave the scheduling group of this process
             preexec_fn=restrict,
         )
         try:
