@@ -6,14 +6,13 @@ Quantization follows the rules of the closed division: the given float weights, 
 numerics that are selected by experiment. No result here is an MLPerf result: the latency is not measured on the boards
 and with the runner that MLPerf prescribes. The search scores training images, so no test image takes part in a choice.
 
-The float models run in LiteRT, and converted by tf2onnx in ONNX Runtime. Latency is processor time on one thread at
-batch 1, interleaved with the reference int8 model in LiteRT and with the float model of the same runtime.
+The float models run in LiteRT, and converted by tf2onnx in ONNX Runtime and OpenVINO. Latency is processor time on one
+thread at batch 1, interleaved with the reference int8 model in LiteRT and with the float model of the same runtime.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,16 +26,15 @@ from numpy.typing import NDArray
 import quaver
 from benchmarks import result_files
 from benchmarks.comparison.measuring import latencies
+from benchmarks.comparison.setups import convert
 from benchmarks.models.cifar import to_judge, to_train
-from benchmarks.peers.environments import Environment
 from benchmarks.peers.onnx_session import OnnxSession
 from benchmarks.peers.tflite_session import TFLiteSession
 
 Array = NDArray[Any]
 INSIDE = Path("benchmark/training/image_classification")
-CONVERTER = Environment("tf2onnx", ("tf2onnx==1.17.0", "tensorflow-cpu==2.21.0"))
 CRITERIA = (0.01, 0.001)
-RUNTIMES = ("litert", "onnxruntime")
+RUNTIMES = ("litert", "onnxruntime", "openvino")
 # Training images that are not in the calibration set and that the search scores.
 SCORED = 4000
 # Seconds of interleaved runs for each model's latencies.
@@ -105,19 +103,18 @@ def load_images(folder: Path) -> tuple[list[Array], Images, Images]:
     return calibration, scored, Images(images_to_judge.astype(np.float32), classes_to_judge)
 
 
-def convert(path: Path, target: Path) -> Path:
-    """Write a LiteRT model as ONNX, by tf2onnx in an environment of its own."""
-    command = [str(CONVERTER.python()), "-m", "tf2onnx.convert", "--tflite", str(path), "--opset", "17"]
-    subprocess.run([*command, "--output", str(target)], check=True, capture_output=True, timeout=600)
-    return target
-
-
-def predictor(path: Path) -> Callable[[Array], Array]:
-    """Return a function from float images to the first output, in the runtime of the file, on one thread."""
-    if path.suffix == ".onnx":
+def predictor(path: Path, runtime: str) -> Callable[[Array], Array]:
+    """Return a function from float images to the first output, in a runtime, on one thread."""
+    if runtime == "onnxruntime":
         session = OnnxSession(path)
         (name,) = session.inputs()
         return lambda images: np.asarray(session({name: images}))
+    if runtime == "openvino":
+        from benchmarks.peers.openvino_session import OpenVinoSession
+
+        compiled = OpenVinoSession(path)
+        name = compiled.compiled.inputs[0].get_any_name()
+        return lambda images: np.asarray(compiled({name: images}))
     lite = TFLiteSession(path)
     scale, zero_point = lite.input_quantization()
     if not scale:
@@ -125,13 +122,16 @@ def predictor(path: Path) -> Callable[[Array], Array]:
     return lambda images: np.asarray(lite({"images": (images / scale + zero_point).round().astype(np.int8)}))
 
 
-def tune(path: Path, relative: float, calibration: list[Array], scored: Images, workspace: Path) -> quaver.TuningResult:
-    """Tune a float model to a relative criterion."""
+def tune(
+    path: Path, runtime: str, relative: float, calibration: list[Array], scored: Images, workspace: Path
+) -> quaver.TuningResult:
+    """Tune a float model to a relative criterion, in a runtime."""
     return quaver.fit(
         str(path),
         calib_dataloader=calibration,
         eval_func=lambda model: scored.accuracy(model),
         relative=relative,
+        runtime=None if runtime == "litert" else runtime,
         threads=1,
         workspace=workspace,
     )
@@ -141,14 +141,14 @@ def measure(task: Task, folder: Path, workspace: Path) -> list[dict[str, Any]]:
     """Return a row for each model file: the references, and quaver's in each runtime at each criterion."""
     calibration, scored, test = load_images(folder)
     lite, reference = find_file(folder, task.float_file), find_file(folder, task.int8_file)
-    floats = {"litert": lite, "onnxruntime": convert(lite, workspace / f"{lite.stem}.onnx")}
+    converted = convert(lite, workspace / f"{lite.stem}.onnx")
+    floats = {"litert": lite, "onnxruntime": converted, "openvino": converted}
     rows: list[dict[str, Any]] = [{"file": "reference int8", "runtime": "litert", "path": reference}]
     for runtime in RUNTIMES:
         rows.append({"file": "float", "runtime": runtime, "path": floats[runtime]})
         for relative in CRITERIA:
-            result = tune(
-                floats[runtime], relative, calibration, scored, workspace / f"{lite.stem} {runtime} {relative}"
-            )
+            folder_of_run = workspace / f"{lite.stem} {runtime} {relative}"
+            result = tune(floats[runtime], runtime, relative, calibration, scored, folder_of_run)
             rows.append(
                 {
                     "file": f"quaver, {relative:.1%}",
@@ -158,7 +158,7 @@ def measure(task: Task, folder: Path, workspace: Path) -> list[dict[str, Any]]:
                     "path": result.model_path,
                 }
             )
-    models = [predictor(row["path"]) for row in rows]
+    models = [predictor(row["path"], row["runtime"]) for row in rows]
     times = latencies(models, test.images[:1], SECONDS, process_time)
     by_float = {row["runtime"]: time[1] for row, time in zip(rows, times, strict=True) if row["file"] == "float"}
     reference_size = reference.stat().st_size
@@ -189,7 +189,7 @@ def main() -> None:
                 if row["model"] == task.name:
                     print(row, flush=True)
     title = "MLPerf Tiny, image classification: int8 models beside the reference"
-    result_files.write("mlperf_tiny", title, rows, packages=["ai-edge-litert", "tensorflow"])
+    result_files.write("mlperf_tiny", title, rows, packages=["ai-edge-litert", "tensorflow", "openvino"])
 
 
 if __name__ == "__main__":

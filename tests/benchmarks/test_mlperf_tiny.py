@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,9 @@ def test_an_onnx_model_predicts_by_its_only_input(tmp_path):
     graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "neg", [x], [y])
     path = tmp_path / "neg.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    np.testing.assert_array_equal(mlperf_tiny.predictor(path)(np.ones((2, 3), np.float32)), -np.ones((2, 3)))
+    for runtime in ("onnxruntime", *(["openvino"] if find_spec("openvino") else [])):
+        predict = mlperf_tiny.predictor(path, runtime)
+        np.testing.assert_array_equal(predict(np.ones((2, 3), np.float32)), -np.ones((2, 3)))
 
 
 def test_a_quantized_litert_model_gets_its_own_integers(tmp_path):
@@ -55,7 +58,7 @@ def test_a_quantized_litert_model_gets_its_own_integers(tmp_path):
     converter.inference_input_type = converter.inference_output_type = tf.int8
     path = tmp_path / "dense.tflite"
     path.write_bytes(converter.convert())
-    integers = mlperf_tiny.predictor(path)(samples[:8])
+    integers = mlperf_tiny.predictor(path, "litert")(samples[:8])
     wanted = np.asarray(network(samples[:8]))
     assert integers.dtype == np.int8
     assert [np.corrcoef(a, b)[0, 1] > 0.99 for a, b in zip(integers.T, wanted.T, strict=True)] == [True] * 3
