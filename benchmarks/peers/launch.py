@@ -44,7 +44,7 @@ class Tool:
     module: str
     variant: str
     environment: Environment
-    runtimes: tuple[str, ...] = ("onnxruntime", "openvino", "openvino bf16")
+    runtimes: tuple[str, ...] = ("onnxruntime", "openvino")
     suffixes: tuple[str, ...] = (".onnx",)
     usual: bool = True
 
