@@ -76,11 +76,8 @@ def test_the_table_tells_failures_apart():
     text = table.full([crashed, stopped, wrong])
     assert "crashed: ValueError: a \\| b" in text and "stopped after 60 s" in text
     lines = [table.summary([failed]).splitlines()[2] for failed in (crashed, stopped, wrong)]
-    assert [line.strip("| ").split(" | ")[2] for line in lines] == [
-        "crashed",
-        "stopped after 60 s, 2 evaluations",
-        "misses: 0.100, fp32 0.900",
-    ]
+    cells = [line.strip("| ").split(" | ")[2] for line in lines]
+    assert cells == ["crashed", "stopped after 60 s, 2 evaluations", "misses: 0.100, fp32 0.900"]
     assert table.failures([crashed, wrong]).count("magika_filetype") == 1
 
 
