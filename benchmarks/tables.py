@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
@@ -397,16 +398,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "early-stop": ("early_stop", early_stop),
     "simulated-workers": ("simulated_workers", simulated_workers),
     "simulation": ("simulation", simulation),
-    "comparison": ("comparison", lambda: comparison.summary(comparison.read()) + "\n"),
-    "comparison-openvino": ("comparison", lambda: comparison.in_openvino(comparison.read())),
-    "comparison-across": ("comparison", lambda: comparison.across_runtimes(comparison.read())),
-    "comparison-litert": ("comparison", lambda: comparison.in_litert(comparison.read())),
-    "comparison-costs": ("comparison", lambda: comparison.costs(comparison.read())),
-    "comparison-failures": ("comparison", lambda: comparison.failures(comparison.read())),
-    "comparison-worse": (
-        "comparison",
-        lambda: comparison.worse(comparison.read(), result_files.read("comparison")["earlier"]),
-    ),
+    **{name: ("comparison", partial(comparison.written, name)) for name in comparison.TABLES},
 }
 # Result files of earlier versions, and why they were not measured again. A test fails if one of them is not older, and
 # if another one is.

@@ -27,8 +27,14 @@ def rows_of(runs: Sequence[Run], seconds: float) -> list[Row]:
     candidates = [Candidate(bench.model_path if is_onnx else onnx_of(runs[0].setup), "onnxruntime")]
     for run in runs:
         if run.ended.model is not None:
-            candidates += [Candidate(run.ended.model, runtime) for runtime in runtimes_of(run)]
+            candidates += [Candidate(file_for(run.ended.model, runtime), runtime) for runtime in runtimes_of(run)]
     return list(all_rows(runs, measure(candidates, bench, seconds)))
+
+
+def file_for(model: Path, runtime: str) -> Path:
+    """Return the file to measure: OpenVINO's own format if there is one beside the model."""
+    exported = model.with_suffix(".xml")
+    return exported if runtime.startswith("openvino") and exported.exists() else model
 
 
 def write(rows: Sequence[Row], name: str) -> None:

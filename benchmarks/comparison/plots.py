@@ -18,7 +18,7 @@ COLOURS = {
 
 def draw(rows: Sequence[Row], folder: Path) -> None:
     """Write both pictures as SVG, with each tool in its own runtime."""
-    rows = [row for row in rows if row.in_own_runtime]
+    rows = [row for row in rows if row.own]
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -9,7 +9,6 @@ from typing import Any
 from benchmarks.comparison.measuring import Measured
 from benchmarks.comparison.runs import Run
 from benchmarks.peers.job import RELATIVE
-from benchmarks.peers.launch import TOOLS
 
 _TOLERANCE = 1e-9
 
@@ -20,6 +19,7 @@ class Row:
 
     Attributes:
         runtime: where the final model was measured. A tool has a row for each runtime that opens its model.
+        own: whether the tool tuned the model for this runtime and precision.
         ended: "finished", "crashed" or "stopped after N s"; `message` has the tool's or the runtime's words.
         evaluations: calls of eval_func over all samples, the one of the float model included.
         samples: samples scored in all, in evaluations of the whole set; calls over a part count as that part.
@@ -40,6 +40,7 @@ class Row:
     setup: str
     tool: str
     runtime: str
+    own: bool
     ended: str
     message: str
     evaluations: int
@@ -58,11 +59,6 @@ class Row:
     memory: int
     calibration: float | None
     calibrations: int
-
-    @property
-    def in_own_runtime(self) -> bool:
-        """Return True if the tool is made for this runtime and tuned in it."""
-        return self.runtime == TOOLS[self.tool].runtimes[0]
 
 
 def limit(fp32_score: float) -> float:
@@ -87,6 +83,7 @@ def row(run: Run, runtime: str, fp32: Measured, measured: Measured | str | None)
         setup=run.setup,
         tool=run.tool.name,
         runtime=runtime,
+        own=runtime == runtimes_of(run)[0],
         ended=run.ended.how,
         message=message,
         **_calls(_of(events, "evaluation")),
@@ -115,9 +112,15 @@ def all_rows(runs: Sequence[Run], measured: Sequence[Measured | str]) -> Iterato
 
 
 def runtimes_of(run: Run) -> tuple[str, ...]:
-    """Return where the model of a run is measured: in other runtimes only if the tool met the criterion in its own."""
+    """Return where the model of a run is measured, the runtime it was made for first.
+
+    Others follow only if the tool met the criterion in its own. A model with bf16 ops is made for that precision.
+    """
+    runtimes = run.tool.runtimes
+    if run.ended.more.get("precision") == "bf16":
+        runtimes = ("openvino bf16", *(runtime for runtime in runtimes if not runtime.startswith("openvino")))
     met = run.ended.model is not None and _calls(_of(run.ended.events, "evaluation"))["first_success"] is not None
-    return run.tool.runtimes if met else run.tool.runtimes[:1]
+    return runtimes if met else runtimes[:1]
 
 
 def _of(events: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, geometric_mean
 from typing import Any
 
@@ -20,7 +20,7 @@ COLUMNS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "`quantize_static`, best of 4": (_STATIC, ("onnxruntime",)),
     "`quantize_dynamic`": (("ORT dynamic",), ("onnxruntime",)),
     "Neural Compressor `basic`": (("NC basic",), ("onnxruntime",)),
-    "OpenVINO: quaver": (("quaver for OpenVINO",), _OPENVINO[:1]),
+    "OpenVINO: quaver": (("quaver for OpenVINO",), _OPENVINO),
     "bf16 alone": (("OpenVINO bf16",), _OPENVINO),
     "`nncf.quantize`, best of 2 presets": (("NNCF quantize", "NNCF quantize, mixed"), _OPENVINO),
     "NNCF accuracy control": (("NNCF accuracy control",), _OPENVINO),
@@ -109,7 +109,7 @@ def in_openvino(rows: Sequence[Row]) -> str:
     """Return quaver's latency in OpenVINO beside the best of NNCF that meets the criterion, and bf16 alone."""
     lines, ratios = [], []
     for setup, group in _by_setup(rows):
-        ours = fastest(group, ("quaver for OpenVINO",), _OPENVINO[:1])
+        ours = fastest(group, *COLUMNS["OpenVINO: quaver"])
         if ours is None:
             continue
         nncf = [row for row in group if row.tool.startswith("NNCF")]
@@ -126,7 +126,7 @@ def in_openvino(rows: Sequence[Row]) -> str:
         "evaluations of quaver", "of NNCF accuracy control",
     )  # fmt: skip
     mean = f"{geometric_mean(ratios):.2f}" if ratios else "-"
-    return _markdown(head, [*lines, ["geometric mean", "", "", "", mean, "", ""]]) + "\n"
+    return _markdown(head, [*lines, ["geometric mean", "", "", "", mean, "", ""]])
 
 
 def across_runtimes(rows: Sequence[Row]) -> str:
@@ -134,7 +134,7 @@ def across_runtimes(rows: Sequence[Row]) -> str:
     lines = []
     for setup, group in _by_setup(rows):
         cells = [
-            _brief(next((row for row in group if (row.tool, row.runtime) == (tool, runtime)), None))
+            _brief(next((row for row in group if row.tool == tool and row.runtime.startswith(runtime)), None))
             for tool in ("quaver", "quaver for OpenVINO")
             for runtime in ("onnxruntime", "openvino")
         ]
@@ -145,20 +145,20 @@ def across_runtimes(rows: Sequence[Row]) -> str:
         "model", "fp32 in OpenVINO", "tuned for ONNX Runtime: in ONNX Runtime", "in OpenVINO",
         "tuned for OpenVINO: in ONNX Runtime", "in OpenVINO",
     )  # fmt: skip
-    return _markdown(head, lines) + "\n"
+    return _markdown(head, lines)
 
 
 def in_litert(rows: Sequence[Row]) -> str:
     """Return the models in LiteRT."""
     lines = [[row.setup, row.tool, _brief(row)] for row in rows if row.runtime == "litert"]
-    return _markdown(("model", "tool", "latency (held-out score, evaluations)"), lines) + "\n"
+    return _markdown(("model", "tool", "latency (held-out score, evaluations)"), lines)
 
 
 def costs(rows: Sequence[Row]) -> str:
     """Return what each tool spent: evaluations, processor time and memory, over all models."""
     lines = []
     for tool in dict.fromkeys(row.tool for row in rows):
-        own = [row for row in rows if row.tool == tool and row.in_own_runtime]
+        own = [row for row in rows if row.tool == tool and row.own]
         met = sum(row.met for row in own)
         seconds = sorted(row.seconds for row in own)
         lines.append([
@@ -166,7 +166,7 @@ def costs(rows: Sequence[Row]) -> str:
             f"{seconds[len(seconds) // 2]:.0f} (up to {seconds[-1]:.0f})", f"{max(row.memory for row in own):,}",
         ])  # fmt: skip
     head = ("tool", "meets the criterion in its own runtime", "evaluations, mean", "seconds, median", "MB, at most")
-    return _markdown(head, lines) + "\n"
+    return _markdown(head, lines)
 
 
 def failures(rows: Sequence[Row]) -> str:
@@ -176,7 +176,7 @@ def failures(rows: Sequence[Row]) -> str:
         for row in rows
         if row.score is None
     ]
-    return _markdown(("model", "tool", "runs in", "ended", "message"), lines) + "\n"
+    return _markdown(("model", "tool", "runs in", "ended", "message"), lines)
 
 
 def worse(rows: Sequence[Row], earlier: Sequence[Mapping[str, Any]]) -> str:
@@ -205,16 +205,35 @@ def worse(rows: Sequence[Row], earlier: Sequence[Mapping[str, Any]]) -> str:
             ", ".join(name for name, is_worse in named.items() if is_worse) or "-",
         ])  # fmt: skip
     head = ("model", "latency", "loss on held-out samples", "evaluations", "seconds", "got worse")
-    return _markdown(head, lines) + "\n"
+    return _markdown(head, lines)
+
+
+# The tables of README and docs by name.
+TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
+    "comparison": summary,
+    "comparison-openvino": in_openvino,
+    "comparison-across": across_runtimes,
+    "comparison-litert": in_litert,
+    "comparison-costs": costs,
+    "comparison-failures": failures,
+    "comparison-worse": lambda rows: worse(rows, result_files.read("comparison")["earlier"]),
+}
+
+
+def written(name: str) -> str:
+    """Return a table from the result file, with a line break at its end."""
+    return TABLES[name](read()) + "\n"
 
 
 def fastest(rows: Sequence[Row], tools: Sequence[str], runtimes: Sequence[str]) -> Row | None:
     """Return the fastest row that meets the criterion; if none does, the one with the best score, or any."""
-    own = [row for row in rows if row.tool in tools and row.runtime in runtimes]
-    meeting = [row for row in own if row.met and row.latency]
+    fitting = [row for row in rows if row.tool in tools and row.runtime in runtimes]
+    # quaver chooses the precision of the float part; for others, a user tries both.
+    fitting = [row for row in fitting if row.own or not row.tool.startswith("quaver")]
+    meeting = [row for row in fitting if row.met and row.latency]
     if meeting:
         return min(meeting, key=_latency)
-    return max(own, key=lambda row: -1.0 if row.score is None else row.score, default=None)
+    return max(fitting, key=lambda row: -1.0 if row.score is None else row.score, default=None)
 
 
 def changes(old: Sequence[dict[str, Any]], rows: Sequence[Row]) -> list[str]:

@@ -96,6 +96,14 @@ def test_a_model_is_measured_in_other_runtimes_if_its_tool_met_the_criterion():
     ]  # fmt: skip
 
 
+def test_a_model_with_bf16_ops_is_measured_in_bf16():
+    a_run = run(call(0.9), call(0.9), tool="quaver for OpenVINO")
+    assert runtimes_of(a_run) == ("openvino", "openvino bf16", "onnxruntime")
+    in_bf16 = replace(a_run, ended=replace(a_run.ended, more={"precision": "bf16"}))
+    assert runtimes_of(in_bf16) == ("openvino bf16", "onnxruntime")
+    assert [made_row(each, INT8, "openvino bf16").own for each in (a_run, in_bf16)] == [False, True]
+
+
 def test_the_summary_takes_the_fastest_that_meets_the_criterion_and_counts_a_miss_as_fp32():
     def static(tool, **figures):
         return made_row(run(call(0.9), call(0.9), tool=tool), replace(INT8, **figures))
