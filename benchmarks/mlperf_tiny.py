@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
@@ -37,6 +37,8 @@ CRITERIA = (0.01, 0.001)
 RUNTIMES = ("litert", "onnxruntime", "openvino")
 # Training images that are not in the calibration set and that the search scores.
 SCORED = 4000
+# Height, width and channels of an image.
+IMAGE = (32, 32, 3)
 # Seconds of interleaved runs for each model's latencies.
 SECONDS = 12.0
 
@@ -103,8 +105,11 @@ def load_images(folder: Path) -> tuple[list[Array], Images, Images]:
     return calibration, scored, Images(images_to_judge.astype(np.float32), classes_to_judge)
 
 
-def predictor(path: Path, runtime: str) -> Callable[[Array], Array]:
-    """Return a function from float images to the first output, in a runtime, on one thread."""
+def predictor(path: Path, runtime: str, shape: Sequence[int] = IMAGE) -> Callable[[Array], Array]:
+    """Return a function from float images to the first output, in a runtime, on one thread.
+
+    OpenVINO gets the shape of an image: it is faster with fixed shapes.
+    """
     if runtime == "onnxruntime":
         session = OnnxSession(path)
         (name,) = session.inputs()
@@ -112,8 +117,8 @@ def predictor(path: Path, runtime: str) -> Callable[[Array], Array]:
     if runtime == "openvino":
         from benchmarks.peers.openvino_session import OpenVinoSession
 
-        compiled = OpenVinoSession(path)
-        name = compiled.compiled.inputs[0].get_any_name()
+        (name,) = OnnxSession(path).inputs()
+        compiled = OpenVinoSession(path, shapes={name: [1, *shape]})
         return lambda images: np.asarray(compiled({name: images}))
     lite = TFLiteSession(path)
     scale, zero_point = lite.input_quantization()

@@ -41,7 +41,7 @@ def test_an_onnx_model_predicts_by_its_only_input(tmp_path):
     path = tmp_path / "neg.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     for runtime in ("onnxruntime", *(["openvino"] if find_spec("openvino") else [])):
-        predict = mlperf_tiny.predictor(path, runtime)
+        predict = mlperf_tiny.predictor(path, runtime, (3,))
         np.testing.assert_array_equal(predict(np.ones((2, 3), np.float32)), -np.ones((2, 3)))
 
 
