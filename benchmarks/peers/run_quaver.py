@@ -31,10 +31,14 @@ def main() -> None:
     )
     suffix = ".onnx" if source.suffix == ".onnx" else ".tflite"
     target = result.model.save(job.folder / f"{jobs.MODEL}{suffix}")
+    precision = ""
+    if runtime == "openvino":  # which keeps some ops in fp32 while others run in bf16 in its own format only
+        result.model.save(job.folder / f"{jobs.MODEL}.xml")
+        precision = quaver.read_provenance(target).inference_precision
     float_model = quaver.recover(source, job.folder / "workspace", 0, threads=1)
     float_model.save(job.folder / f"{jobs.FLOAT}{suffix}")
     jobs.plain_inference(job, float_model)
-    jobs.report(job, target, str(result.reason), own_fp32_ops=len(result.best.config.fp32_ops))
+    jobs.report(job, target, str(result.reason), precision=precision)
 
 
 if __name__ == "__main__":
