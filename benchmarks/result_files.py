@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -156,7 +157,7 @@ def _command() -> str:
     name = spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0]).name
     # A path of this machine says nothing on another one.
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    return " ".join(["python -m" if spec is not None else "python", name, *words])
+    return " ".join(["python -m" if spec is not None else "python", name, *map(shlex.quote, words)])
 
 
 def _git(*words: str) -> str:

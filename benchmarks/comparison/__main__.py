@@ -17,7 +17,7 @@ from benchmarks.peers.job import find_bench
 from benchmarks.peers.launch import TOOLS
 
 RESULTS = Path(__file__).parents[1] / "results"
-KEYS = ("setup", "tool", "runtime")
+KEYS = ("setup", "tool")  # a measurement of a tool replaces its rows in all runtimes
 
 
 def rows_of(runs: Sequence[Run], seconds: float) -> list[Row]:

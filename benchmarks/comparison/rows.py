@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.comparison.measuring import Measured
 from benchmarks.comparison.runs import Run
+from benchmarks.models.fetch import CACHE
 from benchmarks.peers.job import RELATIVE
 
 _TOLERANCE = 1e-9
@@ -85,7 +87,7 @@ def row(run: Run, runtime: str, fp32: Measured, measured: Measured | str | None)
         runtime=runtime,
         own=runtime == runtimes_of(run)[0],
         ended=run.ended.how,
-        message=message,
+        message=message.replace(f"{CACHE}{os.sep}", ""),
         **_calls(_of(events, "evaluation")),
         met=figures is not None and figures.score >= limit(fp32.score),
         fp32_score=round(fp32.score, 4),

@@ -91,7 +91,8 @@ def summary(rows: Sequence[Row]) -> str:
             continue
         best = {head: fastest(group, *column) for head, column in columns.items()}
         for head, row in best.items():
-            chosen[head].append(row if row is not None and row.met else None)
+            if row is not None:
+                chosen[head].append(row if row.met else None)
         star = "" if SETUPS[setup].was_looked_at else "*"
         lines.append([f"{setup}{star}", f"{group[0].fp32_held_out:.3f}", *map(_brief, best.values())])
     met = [f"{sum(row is not None for row in of_tool)} of {len(of_tool)}" for of_tool in chosen.values()]
