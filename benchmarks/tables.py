@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import fmean, geometric_mean, median
 from typing import Any
 
 from benchmarks import result_files
@@ -221,6 +221,47 @@ def rewrites() -> str:
         for row in result_files.rows_of("rewrites")
     ]
     return markdown(("model", "rewrite", "fp32: off → on", "all ops in int8: off → on"), cells)
+
+
+def two_versions() -> str:
+    """Evaluations, latency and cost of two versions, with the fastest `quantize_static` that meets the criterion."""
+    rows = [row for row in result_files.rows_of("versions") if "error" not in row["after"]]
+    pairs = ("evaluations", "latency", "of_roofline", "processor_seconds", "peak_memory_mb")
+    lines = []
+    for row in rows:
+        static = [way["latency"][1] for way in row["by_hand"].values() if way.get("met")]
+        cells = [_before_and_after(row, key) for key in pairs]
+        lines.append((row["model"], *cells, f"{min(static):.3g}" if static else "none meets it"))
+    both = [row for row in rows if row["before"].get("latency") and row["after"].get("latency")]
+    ends = ("before", "after")
+    if both:
+        means = [geometric_mean(row[end]["latency"][1] for row in both) for end in ends]
+        bounds = [median(row[end]["of_roofline"] for row in both if "of_roofline" in row[end]) for end in ends]
+        counts = [fmean(row[end]["evaluations"] for row in both) for end in ends]
+        label = "mean; latency: geometric mean; roofline: median"
+        lines.append((label, *(f"{a:.3g} → {b:.3g}" for a, b in (counts, means, bounds)), "", "", ""))
+    head = (
+        "model", "evaluations", "latency / fp32 latency", "multiple of the roofline", "s outside eval_func", "peak MB",
+        "quantize_static",
+    )  # fmt: skip
+    return markdown(head, lines)
+
+
+def _before_and_after(row: Row, key: str) -> str:
+    """Return a figure of both versions; of a latency its median."""
+    values = [row[end].get(key) for end in ("before", "after")]
+    shown = [value[1] if isinstance(value, list) else value for value in values]
+    text = " → ".join("failed" if value is None else f"{value:.4g}" for value in shown)
+    return f"{text}, not met" if key == "latency" and not row["after"].get("met") else text
+
+
+def planted_branches() -> str:
+    """Rank of a culprit in one branch of a detector, by the error of parts and by that of whole outputs."""
+    cells = [
+        (row["model"], f"`{row['culprit']}`", row["ops"], row["rank"], row["rank_whole_outputs"])
+        for row in result_files.rows_of("planted_branches")
+    ]
+    return markdown(("model", "culprit", "ops", "rank by parts", "rank by whole outputs"), cells)
 
 
 def _mean(rows: Sequence[Row], column: str) -> float:

@@ -48,7 +48,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results" / "versions.json"
 BEFORE = "6f48313"
 # Seconds of interleaved timing for each model.
-SECONDS = 12.0
+SECONDS = 8.0
 # Int8 multiply-adds a second of one core; see the module's docstring.
 ROOFLINE = 210e9
 # Models of each kind that is tuned often; the last six were found for one judgement of the version after 0.2.0.
