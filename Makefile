@@ -6,7 +6,7 @@ MXNET  ?= .venv-mxnet
 TORCH  ?= .venv-torch
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-long test-suites test-ray test-mxnet test-torch lint fuzz torture docs dist bench bench-all install clean help
+.PHONY: demo test test-long test-suites test-ray test-mxnet test-torch test-deploy lint fuzz torture docs dist bench bench-all install clean help
 
 help:
 	@echo "make demo    tune a small real network and print the result"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-ray    run the tests of trials on Ray, which is a large package"
 	@echo "make test-mxnet  run the tests of MXNet in an environment with the numpy that it needs; part of make test"
 	@echo "make test-torch  run the tests of models from PyTorch and Hugging Face, in an environment of their own"
+	@echo "make test-deploy run saved models in onnxruntime-web, C++, a server and on a cluster, with what these need"
 	@echo "make lint    run ruff, mypy, bandit and the checks of tools/"
 	@echo "make fuzz    fuzz the readers of foreign files, a minute each, and 2000 random graphs; SECONDS=600 GRAPHS=20000 for more"
 	@echo "make torture   kill processes, fill disks and damage files for an hour; KILLS=, FAULTS=, ENDS=, WORKERS=, MODELS=, ... set the counts"
@@ -52,6 +53,22 @@ test-mxnet:
 test-torch: $(TORCH)/torch
 	@$(MAKE) install VENV=$(TORCH)
 	$(TORCH)/bin/python -m pytest tests/with_torch $(PYTEST)
+
+# What runs a saved model elsewhere. The wheel of ONNX Runtime has its library but no headers, and Debian 13 has these.
+# The tests of what is not here are skipped.
+HEADERS := pool/main/o/onnxruntime/libonnxruntime-dev_1.21.0+dfsg-1_amd64.deb
+test-deploy: $(VENV)/test install build/web/installed build/onnxruntime/installed
+	$(BIN)/python -m pytest tests/deployment $(PYTEST)
+
+build/web/installed:
+	@mkdir -p build/web
+	npm install --prefix build/web --no-audit --no-fund onnxruntime-web@1.30.0 && touch $@
+
+build/onnxruntime/installed:
+	@mkdir -p build/onnxruntime
+	{ curl -sSfL -o build/onnxruntime/headers.deb https://deb.debian.org/debian/$(HEADERS) && \
+		dpkg-deb -x build/onnxruntime/headers.deb build/onnxruntime; } || echo "no headers of ONNX Runtime: C++ is skipped"
+	@touch $@
 
 lint: $(VENV)/test $(VENV)/lint install
 	$(BIN)/ruff check .

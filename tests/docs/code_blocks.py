@@ -15,6 +15,8 @@ PAGES = sorted(
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"))
 )
 LANGUAGES = ("python", "sh", "yaml", "toml")
+# Programs of other languages, which tests/deployment runs. Their blocks are marked as not run.
+PROGRAMS = ("cpp", "csharp", "java", "js", "html", "dockerfile")
 # A block without a language, or of this one, is output of a program.
 OUTPUT = ("", "text")
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)$")

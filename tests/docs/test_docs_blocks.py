@@ -29,7 +29,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("page", code_blocks.PAGES)
 def test_a_block_is_output_or_in_a_language_that_can_be_run(page: str) -> None:
     for block in code_blocks.blocks(page):
-        assert block.language in (*code_blocks.LANGUAGES, *code_blocks.OUTPUT), f"{block}: {block.language}"
+        known = (*code_blocks.LANGUAGES, *code_blocks.PROGRAMS, *code_blocks.OUTPUT)
+        assert block.language in known, f"{block}: {block.language}"
+        assert block.not_run or block.language not in code_blocks.PROGRAMS, (
+            f"{block}: mark it with <!-- not run: why -->"
+        )
         if block.is_output:
             assert not re.search(r"^(pip|make|quaver|import|from) ", block.code, re.MULTILINE), f"{block} is code"
 
