@@ -10,7 +10,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "docs"), str(HERE.parent / "support")]
 
-from saved_models import SavedModel, tune_cnn, tune_tagger, tune_texts
+from saved_models import SavedModel, tune_cnn, tune_tagger, tune_texts  # noqa: E402
 
 
 @pytest.fixture(scope="session")
