@@ -68,7 +68,7 @@ def test_the_commands_of_the_pods_tune_a_model_and_continue_a_run(tmp_path: Path
     (tmp_path / "my_eval.py").write_text(EVAL)
     bin_folder = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
-    log = (tmp_path / "log").open("w")  # noqa: SIM115
+    log = (tmp_path / "log").open("w")
     started: list[subprocess.Popen[bytes]] = []
 
     def begin(words: list[str]) -> None:
