@@ -85,8 +85,12 @@ def test_the_server_answers_as_the_saved_model_does(address: str, cnn: SavedMode
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({}, "'image' is missing"), ({"image": [[1.0]]}, "image"), ({"image": "x"}, "list"), ({"image": [["a"]]}, "float")],
-)  # fmt: skip
+        ({}, "'image' is missing"),
+        ({"image": [[1.0]]}, "image"),
+        ({"image": "text"}, "list"),
+        ({"image": [["a"]]}, "float"),
+    ],
+)
 def test_a_wrong_request_is_refused_with_the_reason(address: str, inputs: Any, message: str) -> None:
     status, answer = post(address, {"inputs": inputs})
     assert status == 422
