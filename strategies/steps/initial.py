@@ -79,7 +79,7 @@ def fastest(speeds: Mapping[QuantConfig, float], probe: Probe) -> list[QuantConf
     tied: noise must not choose between them.
 
     If even the fastest saves no time, giving ops up gains nothing. Then the one with most quantized ops comes first
-    among those that are tied: it does not depend on which others were proposed.
+    among those that are tied: it does not depend on which others were proposed. Where little is saved, more are tied.
 
     Args:
         speeds: measured times relative to fp32, of configs with most quantized ops first.
@@ -88,10 +88,12 @@ def fastest(speeds: Mapping[QuantConfig, float], probe: Probe) -> list[QuantConf
     quickest = min(speeds, key=lambda config: speeds[config])
     least = speeds[quickest]
     if least >= 1.0 - TUNING.error_bar:
-        most_quantized = next(config for config in speeds if speeds[config] <= TUNING.tie * least)
+        most_quantized = next(config for config in speeds if speeds[config] <= TUNING.tie_of_little_gain * least)
         return list(dict.fromkeys([most_quantized, quickest]))
     within_gain = least + TUNING.tie_share_of_gain * (1.0 - least)
     limit = min(TUNING.tie * least, max(within_gain, (1.0 + TUNING.error_bar) * least))
+    if least >= TUNING.little_gain:
+        limit = TUNING.tie_of_little_gain * least
     tied = [config for config in speeds if speeds[config] <= limit]
     best = tied[0]
     for config in tied[1:]:
@@ -130,13 +132,35 @@ def _mixed_configs(
             [point for point in points if point.seconds <= TUNING.tie * points[0].seconds]
         )
     per_channel = [name for name in free if any(choice.granularity == "per_channel" for choice in space[name].choices)]
-    by_gain = sorted(free, key=model.saved)
+    by_gain = _by_gain(free, model)
     # Few ops, those that save most, where conversions use up the gain of the others; at last a single one.
     all_but_few = [by_gain[: -max(len(by_gain) // part, 1)] for part in (*TUNING.few_ops_parts, len(by_gain))]
     without_weights = [[name for name in free if name not in set(per_channel)]] if per_channel else []
     fallbacks = [config.fallback(*names) for names in (*without_weights, *all_but_few)]
     candidates = dict.fromkeys([config, *from_front, *fallbacks])
-    return (item for item in sorted(candidates, key=lambda item: -item.quantized_count) if item.quantized_ops)
+    place = {name: index for index, name in enumerate(config)}
+    ordered = sorted(
+        candidates, key=lambda item: (-item.quantized_count, [-place[name] for name in item.quantized_ops])
+    )
+    return (item for item in ordered if item.quantized_ops)
+
+
+def _by_gain(free: list[str], model: TimeModel) -> list[str]:
+    """Return the ops, those that save least first. Among those that save about as much, the last of the graph is last.
+
+    Which of several equal ops was measured a little faster must not decide.
+    """
+    place = {name: index for index, name in enumerate(free)}
+    whole = model.rest + sum(model.fp32.values())
+    ordered: list[str] = []
+    group: list[str] = []
+    for name in sorted(free, key=lambda name: (-model.saved(name), place[name])):
+        first = model.saved(group[0]) if group else 0.0
+        if group and first - model.saved(name) > max(TUNING.equal_gain * abs(first), TUNING.least_gain * whole):
+            ordered += sorted(group, key=lambda name: -place[name])
+            group = []
+        group.append(name)
+    return (ordered + sorted(group, key=lambda name: -place[name]))[::-1]
 
 
 def _fastest_and_least_sensitive(points: list[Point]) -> list[QuantConfig]:

@@ -33,6 +33,15 @@ class AutoTuning:
     # A configuration is as fast as the fastest only within this part of the time that the fastest saves. Judgement:
     # where little is gained, a tie of 2 % may be all of it.
     tie_share_of_gain: float = 0.25
+    # If the fastest configuration takes more than this part of the fp32 time, noise of a percent or two would choose
+    # between those that are tied. Judgement: five error bars.
+    little_gain: float = 0.95
+    # Then times up to this factor apart are tied: figures of small models repeat to two percent on a busy machine.
+    tie_of_little_gain: float = 1.03
+    # Ops save as much as another one within this part of what that saves, or this part of the model's time. Judgement:
+    # times of equal ops in one profile differ by up to a fifth.
+    equal_gain: float = 0.25
+    least_gain: float = 0.002
     # The costs of conversions are multiplied by this to find configurations with few of them, because an fp32 op among
     # quantized ones may lose more than the conversion takes. Judgement.
     cautious_cost_factor: float = 4.0

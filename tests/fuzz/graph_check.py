@@ -35,6 +35,8 @@ HARMLESS = ("equal", "tuned", "nothing to quantize", "refused", "not run by ONNX
 TOLERANCE = 2e-3
 # A difference of a calibrated range, as a part of its width. Optimised kernels may make a few thousandths of it.
 RANGE_TOLERANCE = 1e-2
+# The same as a number: a normalization of equal values divides what rounding leaves of them, 1e-7, by the root of 1e-5.
+ROUNDED_RANGE = 1e-4
 # The squared error of one int8 op as a part of its squared output. Coarse steps make up to a few hundredths of it.
 MAX_LOCAL_ERROR = 0.2
 
@@ -187,7 +189,7 @@ def _check_ranges(adapter: OnnxAdapter, ranges: Ranges, feeds: Sequence[Feed]) -
         values = [np.asarray(run[name], np.float64) for run in runs]
         low = min(float(array.min(initial=0.0)) for array in values)
         high = max(float(array.max(initial=0.0)) for array in values)
-        allowed = RANGE_TOLERANCE * max(high - low, 1e-4)
+        allowed = max(RANGE_TOLERANCE * (high - low), ROUNDED_RANGE)
         minmax = by_method["minmax"]
         if not np.allclose(minmax, (low, high), rtol=0, atol=allowed):
             raise _Fault("wrong range", f"{name!r}: minmax {minmax} instead of {(low, high)}")

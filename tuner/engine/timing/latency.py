@@ -177,9 +177,9 @@ def _measured(
         spent = min(passed, time.process_time() - worked)  # several threads at work are no reason to end sooner
         if rounds >= MIN_ROUNDS and (spent >= max_work or passed >= max_passed):
             break
-        if rounds >= next_check:
+        if rounds >= next_check and spent >= min_work:  # the first runs of a session are slow, of some models more so
             next_check = math.ceil(CHECK_FACTOR * rounds)
-            if spent >= min_work and _is_steady([runs[index] for index in order], steady):
+            if _is_steady([runs[index] for index in order], steady):
                 break
             order = _still_in_running(runs, sorted(order), within)
     return _latencies(runs)

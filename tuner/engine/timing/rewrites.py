@@ -2,14 +2,15 @@
 
 A rewrite replaces kernels by others that are faster on most machines. Whether they are on this one, for this model, is
 measured once: the rewritten float model against the user's own, interleaved. Only if it is clearly slower, the model is
-built without each rewrite in turn. The decision is recorded in the history and in the timing cache.
+built without each rewrite in turn. Several measurements must agree, or else the rewrites stay: a slow phase of the
+machine must not change what is tuned. The decision is recorded in the history and in the timing cache.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from quaver.adapters import Adapter, Model, abilities
@@ -24,7 +25,10 @@ log = logging.getLogger(__name__)
 # equal models differ by 2 % on a busy machine, and a tie must give the same answer each time.
 MARGIN = 1.05
 # Processor seconds of the first look, which most models pass, and of a measurement that decides. Judgement.
-_FIRST_SECONDS, _SECONDS = 0.03, 1.0
+_FIRST_SECONDS, _SECONDS = 0.03, 0.5
+# Measurements that must agree before a rewrite is left out. Judgement: a figure that is wrong by the margin one time in
+# ten is so three times one time in a thousand.
+AGREEING = 3
 _RECORD, _KEY = "rewrites", "slow"
 
 
@@ -68,10 +72,7 @@ def slow_rewrites(adapter: Adapter, cache: TimingCache | None = None) -> tuple[s
 def _is_slower_than_given(adapter: Adapter) -> bool:
     models = [abilities.build_unmodified(adapter), adapter.assemble(None)]
     given, tuned = _seconds(adapter, models, _FIRST_SECONDS)
-    if tuned <= given:
-        return False
-    given, tuned = _seconds(adapter, models, _SECONDS)
-    return tuned > MARGIN * given
+    return tuned > given and all(tuned > MARGIN * given for given, tuned in _measurements(adapter, models))
 
 
 def _measured(adapter: Adapter, names: Sequence[str]) -> tuple[str, ...]:
@@ -79,30 +80,40 @@ def _measured(adapter: Adapter, names: Sequence[str]) -> tuple[str, ...]:
     slow = []
     for name in names:
         with contextlib.suppress(QuaverError):  # without it, nothing may be left to quantize
-            before, without = _compared(adapter, [name])
-            needs_it = without.int8 > MARGIN * before.int8 and without.fp32 > before.int8
-            if MARGIN * without.fp32 < before.fp32 and not needs_it:
+            if all(_slows_down(*pair) for pair in _compared(adapter, [name])):
                 slow.append(name)
     if slow == list(names):
         return tuple(slow)
     # Together they may not be enough. Then the model is tuned as it is given, unless int8 is faster with the rewrites.
     with contextlib.suppress(QuaverError):
-        before, without = _compared(adapter, names, slow)
-        if before.fp32 > MARGIN * without.fp32 and min(before.fp32, before.int8) >= min(without.fp32, without.int8):
+        if all(
+            before.fp32 > MARGIN * without.fp32 and min(before.fp32, before.int8) >= min(without.fp32, without.int8)
+            for before, without in _compared(adapter, names, slow)
+        ):
             return tuple(names)
     return tuple(slow)
 
 
-def _compared(adapter: Adapter, names: Sequence[str], skipped: Sequence[str] = ()) -> tuple[_Pair, _Pair]:
-    """Return the seconds of the model without `skipped`, and without `names`, interleaved."""
+def _slows_down(before: _Pair, without: _Pair) -> bool:
+    """Return True if the float model is faster without a rewrite, and int8 does not need it."""
+    needs_it = without.int8 > MARGIN * before.int8 and without.fp32 > before.int8
+    return MARGIN * without.fp32 < before.fp32 and not needs_it
+
+
+def _compared(adapter: Adapter, names: Sequence[str], skipped: Sequence[str] = ()) -> Iterator[tuple[_Pair, _Pair]]:
+    """Yield the seconds of the model without `skipped`, and without `names`, interleaved, of several measurements."""
     with contextlib.ExitStack() as stack:
         models: list[Model] = []
         for left_out in (skipped, names):
             variant = abilities.require(adapter, abilities.SupportsRewriteChoice).without_rewrites(left_out)
             stack.callback(variant.close)
             models += [variant.assemble(None), variant.assemble(TuningSpace(variant.ops()).default_config())]
-        seconds = _seconds(adapter, models, _SECONDS)
-    return _Pair(*seconds[:2]), _Pair(*seconds[2:])
+        for seconds in _measurements(adapter, models):
+            yield _Pair(*seconds[:2]), _Pair(*seconds[2:])
+
+
+def _measurements(adapter: Adapter, models: Sequence[Model]) -> Iterator[list[float]]:
+    return (_seconds(adapter, models, _SECONDS) for _ in range(AGREEING))
 
 
 def _seconds(adapter: Adapter, models: Sequence[Model], seconds: float) -> list[float]:
