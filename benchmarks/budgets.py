@@ -98,8 +98,7 @@ def main() -> None:
         for budget in BUDGETS[name]:
             rows.append(measure(name, budget))
             print(rows[-1], flush=True)
-    if not given.names:
-        result_files.write("budgets", "The most accurate model within a budget", rows)
+    result_files.write("budgets", "The most accurate model within a budget", rows, replaces=["model", "budget"])
 
 
 if __name__ == "__main__":

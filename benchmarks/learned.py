@@ -1,6 +1,6 @@
 """What the models of `bayesian` and `tpe` add to random points of the same space, without a warm start.
 
-    python -m benchmarks.learned   # some minutes
+    python -m benchmarks.learned [CASE...]   # of benchmarks.planted; some minutes
 
 On nets with planted outliers (`benchmarks.planted`), each run has the same number of evaluations. A row tells how many
 ops are in fp32 in the best model that meets the criterion, and after how many evaluations it was found.
@@ -8,6 +8,7 @@ ops are in fp32 in the best model that meets the criterion, and after how many e
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from quaver.demo.data import Accuracy, digits
 CASES = ("W1", "W2", "A1 minmax", "A2 minmax")
 SEEDS = (0, 1)
 MAX_TRIALS = 30
+PACKAGES = ("scikit-optimize", "optuna")
 # Random points are the first proposals of `bayesian`, which are all that it makes here.
 STRATEGIES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "random points": ("bayesian", {"warm_start": False, "random_points": MAX_TRIALS}),
@@ -66,14 +68,18 @@ def measure(case: str, label: str, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"of benchmarks.planted; by default {', '.join(CASES)}"
+    )
     rows = []
-    for case in CASES:
+    for case in parser.parse_args().cases or CASES:
         for label in STRATEGIES:
             for seed in SEEDS:
                 rows.append(measure(case, label, seed))
                 print(rows[-1], flush=True)
     title = "Fewest ops in fp32 that strategies find from random points"
-    result_files.write("learned", title, rows, packages=["scikit-optimize", "optuna"])
+    result_files.write("learned", title, rows, replaces=["case", "strategy", "seed"], packages=PACKAGES)
 
 
 if __name__ == "__main__":

@@ -82,15 +82,14 @@ def main() -> None:
     options = parser.parse_args()
     net = resnet.trained()
     resnet.plant(net)
-    rows = []
+    title = "Strategies on a ResNet50 v2 that int8 ruins"
     with tempfile.TemporaryDirectory() as folder:
         for name in options.frameworks:
             walk = FRAMEWORKS[name](net, Path(folder))
             for row in (*all_int8(walk), *(tuned(strategy, walk) for strategy in options.strategies)):
-                rows.append({"framework": name, **row})
-                print(rows[-1], flush=True)
-    title = "Strategies on a ResNet50 v2 that int8 ruins"
-    result_files.write("mxnet_walk", title, rows, replaces=["framework", "strategy"], packages=["mxnet"])
+                print(name, row, flush=True)
+                named = [{"framework": name, **row}]
+                result_files.write("mxnet_walk", title, named, replaces=["framework", "strategy"], packages=["mxnet"])
 
 
 def all_int8(walk: Walk) -> Iterator[Row]:

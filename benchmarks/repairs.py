@@ -174,8 +174,9 @@ def main() -> None:
                 print(row, flush=True)
     rows.append(summary(rows))
     print(rows[-1])
-    if not given.names:
-        result_files.write("repairs", "What each repair brings before an op falls back", rows)
+    result_files.write(
+        "repairs", "What each repair brings before an op falls back", rows, replaces=["model", "repair", "repairs"]
+    )
 
 
 if __name__ == "__main__":

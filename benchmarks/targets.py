@@ -150,8 +150,7 @@ def main() -> None:
             rows.append(row)
             print(row, flush=True)
     print("\n".join(summary(rows)))
-    if not given.names:
-        result_files.write("targets", "Predicted and measured latency on a target", rows)
+    result_files.write("targets", "Predicted and measured latency on a target", rows, replaces=["model", "config"])
 
 
 if __name__ == "__main__":

@@ -84,7 +84,9 @@ def existing(path: str | os.PathLike[str]) -> Path:
     """
     model_path = Path(os.fspath(path))
     if not model_path.exists():
-        raise ModelError(f"no model at {str(model_path)!r}")
+        saved = model_path.with_suffix(".tflite")
+        hint = f"; there is {str(saved)!r}, which is what a quantized model is saved as" if saved.exists() else ""
+        raise ModelError(f"no model at {str(model_path)!r}{hint}")
     return model_path
 
 

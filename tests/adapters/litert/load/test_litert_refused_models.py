@@ -51,6 +51,8 @@ def test_weights_of_8_or_16_bits_are_refused() -> None:
 def test_objects_that_are_no_models_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "none.keras", r"no model at .*none\.keras")
     refused(FrozenGraph(tmp_path / "none.pb"), "no model at")
+    (tmp_path / "none.tflite").touch()
+    refused(FrozenGraph(tmp_path / "none.pb"), r"there is .*none\.tflite")
     (tmp_path / "text.tflite").write_text("not a model")
     refused(tmp_path / "text.tflite", "lacks the identifier TFL3")
     refused(b"\0\0\0\0TFL3" + b"\1" * 64, "cannot be read")
