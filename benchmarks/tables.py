@@ -440,6 +440,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "simulated-workers": ("simulated_workers", simulated_workers),
     "simulation": ("simulation", simulation),
     **{name: ("comparison", partial(comparison.written, name)) for name in comparison.TABLES},
+    "learned": ("learned", learned),
 }
 # Result files of earlier versions, and why they were not measured again. A test fails if one of them is not older, and
 # if another one is.

@@ -8,10 +8,10 @@ import numpy as np
 import planted_damage as planted
 import pytest
 
-# What is planted here does not matter, because the op in question is not quantized.
+# Planted where it does no damage: the op stays in float, or its constant becomes a part of a bias.
 WITHOUT_EFFECT = {("conv", "mask constant"), ("matmul", "mask constant"), ("matmul", "saturating activation")}
-# In dB: an error of 1 % of the power of an op's output does not matter.
-MIN_SQNR = 20.0
+# In dB: measured are 39, 43 and 44, which is an error of 1/8000 of the power of an op's output.
+MIN_SQNR = 35.0
 
 
 @pytest.mark.parametrize("name", planted.CASES)

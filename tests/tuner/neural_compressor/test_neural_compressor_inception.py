@@ -147,6 +147,30 @@ restored = eval(q_model)
     assert "conv0" in name
 
 
+def test_the_ops_with_the_largest_mse_in_fp32_do_not_restore_the_score(tmp_path: Path) -> None:
+    """The op whose weights have the outliers is not among them, but diagnosis names it."""
+    after = run(
+        EVALUATE
+        + """
+import pandas as pd
+from neural_compressor import quantization
+from neural_compressor.config import PostTrainingQuantConfig
+
+conf = PostTrainingQuantConfig(diagnosis=True)
+q_model = quantization.fit('inception.pb', conf=conf, calib_dataloader=dataloader, workspace=workspace)
+activations = pd.read_csv(workspace / 'activations_table.csv')
+largest = list(activations['OP name'][:3])
+conf = PostTrainingQuantConfig(op_name_dict={name: {"activation": {"dtype": ["fp32"]}} for name in largest})
+score = eval(quantization.fit('inception.pb', conf=conf, calib_dataloader=dataloader))
+""",
+        workspace=tmp_path / "run",
+    )
+    assert not any("conv0" in name for name in after["largest"])
+    assert after["score"] < 0.8
+    causes = after["q_model"].result.diagnosis.causes
+    assert [cause.kind for cause in causes if "conv0" in cause.op] == ["weight_outlier"]
+
+
 def test_an_eval_func_of_the_graphs_tensors_tunes(capsys: pytest.CaptureFixture[str]) -> None:
     after = run(
         EVALUATE
