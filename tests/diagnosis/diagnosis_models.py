@@ -157,12 +157,12 @@ def cut_apart(small: float) -> onnx.ModelProto:
     return net.model(*ends)
 
 
-def logarithm(loud: float) -> onnx.ModelProto:
-    """The Log of a Sigmoid. When what goes in is `loud`, the Sigmoid gets so small that int8 rounds it to zero."""
+def logarithm(least: float) -> onnx.ModelProto:
+    """The Log of values that are at least this large. int8 rounds values near zero to zero."""
     net = Net()
-    scores = net.add("Conv", "scores", "x", noise(CHANNELS, CHANNELS, 3, 3, seed=1) * np.float32(loud), pads=[1] * 4)
-    log = net.add("Log", "log", net.add("Sigmoid", "gate", scores))
-    return net.model(net.conv("after", log, noise(CHANNELS, CHANNELS, 1, 1, seed=3)))
+    weight, bias = np.ones((CHANNELS, 1, 1, 1), np.float32), np.full(CHANNELS, least, np.float32)
+    scores = net.add("Conv", "scores", net.add("Abs", "abs", "x"), weight, bias, group=CHANNELS)
+    return net.model(net.conv("after", net.add("Log", "log", scores), noise(CHANNELS, CHANNELS, 1, 1, seed=3)))
 
 
 def broken(lift: float = 0.0) -> onnx.ModelProto:

@@ -160,12 +160,12 @@ def test_the_reason_for_a_single_weight_scale_is_named() -> None:
 
 
 def test_an_op_that_becomes_infinite_in_int8_is_named() -> None:
-    found = diagnosed(models.logarithm(2.5), op_name_dict={"after": "fp32"})
+    found = diagnosed(models.logarithm(1e-3), op_name_dict={"after": "fp32"})
     cause = only(found, "not_finite")
-    assert cause.op == "after" and "(Log)" in cause.advice and cause.rules == {"gate": "fp32"}
+    assert cause.op == "after" and "(Log)" in cause.advice and cause.rules == {"scores": "fp32"}
     row = next(row for row in found.layers if row.op == "after")
     assert row.not_finite > 0 and np.isnan(found.activations[0].mse) and found.activations[0].op == "after"
-    cured = diagnosed(models.logarithm(2.5), op_name_dict={"after": "fp32", **cause.rules})
+    cured = diagnosed(models.logarithm(1e-3), op_name_dict={"after": "fp32", **cause.rules})
     assert not cured.causes and cured.output_error < 1e-3
 
 

@@ -65,7 +65,8 @@ def make_folder(folder: Path) -> None:
         workspace=folder / RUN,
         verbose=0,
     )
-    result.save(folder / "int8.onnx")
+    static = next(trial for trial in result.trials if "static" in {choice.mode for choice in trial.config.values()})
+    quaver.recover(folder / "model.onnx", folder / RUN, static.number).save(folder / "int8.onnx")
 
 
 def make_data(folder: Path) -> None:

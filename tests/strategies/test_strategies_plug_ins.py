@@ -172,13 +172,17 @@ def test_a_list_warns_of_the_broken_ones_and_holds_the_others(packages: Packages
 def test_the_command_shows_where_each_comes_from_and_what_is_broken(packages: Packages) -> None:
     done = packages.quaver("strategies")
     assert done.returncode == 0, done.stderr
-    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in done.stdout.splitlines()[2:-1]}
-    assert rows["auto"].startswith("quaver ")
-    assert rows["working"] == "acme_working 1.2 1 1 All int8, once."
-    assert rows["needy"] == "acme_working 1.2 needs options - Cannot be made without an option."
-    assert rows["muddled"].endswith("RuntimeError: no idea - Does not know what it costs.")
-    assert rows["broken"].startswith("acme_broken 0.3 - - broken: ModuleNotFoundError: No module named")
-    assert rows["other"].startswith("acme_other 0.6 - - broken: ")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    rows: list[list[str]] = []
+    for line in done.stdout.splitlines()[2:-2]:  # a cell that does not fit goes on in the next line
+        rows = [*rows[:-1], rows[-1] + line.split()] if line.startswith(" ") else [*rows, line.split()]
+    words = {row[0]: set(row[1:]) for row in rows}
+    assert "quaver" in words["auto"]
+    assert words["working"] == set("acme_working 1.2 1 1 All int8, once.".split())
+    assert words["needy"] == set("acme_working 1.2 needs options - Cannot be made without an option.".split())
+    assert words["muddled"] >= set("RuntimeError: no idea - Does not know what it costs.".split())
+    assert words["broken"] >= set("acme_broken 0.3 - broken: No module named".split())
+    assert words["other"] >= set("acme_other 0.6 - broken:".split())
     told = done.stderr.splitlines()
     assert len(told) == len(BROKEN) and all(line.startswith("quaver: strategy '") for line in told)
 
