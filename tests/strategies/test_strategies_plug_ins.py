@@ -169,6 +169,10 @@ def test_a_list_warns_of_the_broken_ones_and_holds_the_others(packages: Packages
         assert any(f"strategy {name!r}" in text and all(part in text for part in parts) for _, text in told["warned"])
 
 
+def words_of(text: str) -> set[str]:
+    return set(text.split())
+
+
 def test_the_command_shows_where_each_comes_from_and_what_is_broken(packages: Packages) -> None:
     done = packages.quaver("strategies")
     assert done.returncode == 0, done.stderr
@@ -178,11 +182,11 @@ def test_the_command_shows_where_each_comes_from_and_what_is_broken(packages: Pa
         rows = [*rows[:-1], rows[-1] + line.split()] if line.startswith(" ") else [*rows, line.split()]
     words = {row[0]: set(row[1:]) for row in rows}
     assert "quaver" in words["auto"]
-    assert words["working"] == set("acme_working 1.2 1 1 All int8, once.".split())
-    assert words["needy"] == set("acme_working 1.2 needs options - Cannot be made without an option.".split())
-    assert words["muddled"] >= set("RuntimeError: no idea - Does not know what it costs.".split())
-    assert words["broken"] >= set("acme_broken 0.3 - broken: No module named".split())
-    assert words["other"] >= set("acme_other 0.6 - broken:".split())
+    assert words["working"] == words_of("acme_working 1.2 1 1 All int8, once.")
+    assert words["needy"] == words_of("acme_working 1.2 needs options - Cannot be made without an option.")
+    assert words["muddled"] >= words_of("RuntimeError: no idea - Does not know what it costs.")
+    assert words["broken"] >= words_of("acme_broken 0.3 - broken: No module named")
+    assert words["other"] >= words_of("acme_other 0.6 - broken:")
     told = done.stderr.splitlines()
     assert len(told) == len(BROKEN) and all(line.startswith("quaver: strategy '") for line in told)
 
