@@ -178,7 +178,7 @@ def test_the_command_shows_where_each_comes_from_and_what_is_broken(packages: Pa
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     rows: list[list[str]] = []
-    for line in done.stdout.splitlines()[2:-2]:  # a cell that does not fit goes on in the next line
+    for line in done.stdout.splitlines()[2:-2]:  # a cell that does not fit continues in the next line
         rows = [*rows[:-1], rows[-1] + line.split()] if line.startswith(" ") else [*rows, line.split()]
     words = {row[0]: set(row[1:]) for row in rows}
     assert "quaver" in words["auto"]
