@@ -437,6 +437,8 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "kernel-costs": ("kernel_costs", kernel_costs),
     "rewrites": ("rewrites", rewrites),
     "early-stop": ("early_stop", early_stop),
+    "two-versions": ("versions", two_versions),
+    "planted-branches": ("planted_branches", planted_branches),
     "simulated-workers": ("simulated_workers", simulated_workers),
     "simulation": ("simulation", simulation),
     **{name: ("comparison", partial(comparison.written, name)) for name in comparison.TABLES},
