@@ -69,7 +69,7 @@ MIN_ROUNDS, MAX_ROUNDS = 6, 5000
 MIN_SECONDS = 0.03
 SECONDS = 0.5
 # On a machine that is busy with other work, measuring takes at most this many times the seconds of work.
-PATIENCE = 4.0
+PATIENCE = 16.0
 # The spread is computed again after this many times the rounds, so that computing it costs little.
 CHECK_FACTOR = 1.2
 # Measuring ends when two halves of the rounds differ by less than this part, or this one where a model is to be chosen.
