@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from quaver.adapters.decoder_inputs import completed
 from quaver.errors import CalibrationError
 from quaver.types import Array, CalibrationData, Feed, PlainMapping
 
@@ -30,12 +31,14 @@ class InputSpec:
         dtype: the type of its values.
         shape: its shape, with None where the model leaves a size open; None for any rank.
         dim_names: the names of its dimensions, as far as the model has them; for messages only.
+        follows: what it holds if it follows from the token numbers of a decoder; data may leave it out.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...] | None
     dim_names: tuple[str, ...] = field(default=(), compare=False)
+    follows: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         if self.shape is None:
@@ -164,7 +167,8 @@ def batches_of(data: CalibrationData, inputs: Sequence[InputSpec]) -> Iterator[A
         arrays = {name: _array(value) for name, value in whole.items()}
         yield from [arrays] if _is_one_sample(arrays, inputs) else _cut(arrays, inputs)
     elif _is_array(whole):
-        name = inputs[0].name if len(inputs) == 1 else ""
+        own = [spec.name for spec in inputs if not spec.follows]
+        name = own[0] if len(own) == 1 else ""
         arrays = {name: _array(whole)}
         yield from [arrays[name]] if _is_one_sample(arrays, inputs) else (part[name] for part in _cut(arrays, inputs))
     elif hasattr(whole, "__getitem__") and hasattr(whole, "__len__") and not hasattr(whole, "__iter__"):
@@ -241,17 +245,21 @@ def _by_name(batch: Any, inputs: Sequence[InputSpec], where: str) -> PlainMappin
     if _is_nested_list(batch):
         batch = np.asarray(batch)
     if isinstance(batch, Mapping):
-        unknown = [name for name in batch if name not in names]
-        missing = [name for name in names if name not in batch]
+        named = completed(batch, inputs)
+        unknown = [name for name in named if name not in names]
+        missing = [name for name in names if name not in named]
         if missing:
             extra = f"; it has {', '.join(map(repr, unknown))}" if unknown else ""
             raise CalibrationError(
                 f"{where} lacks the model input {missing[0]!r}{extra}. The inputs are: {', '.join(map(str, inputs))}"
             )
-        return batch
+        return named
     if _is_array(batch):
         batch = (batch,)
     if isinstance(batch, Sequence) and not isinstance(batch, str | bytes):
+        own = [spec.name for spec in inputs if not spec.follows]
+        if len(batch) == len(own) < len(names):
+            return completed(dict(zip(own, batch, strict=True)), inputs)
         if len(batch) != len(names):
             raise CalibrationError(
                 f"{where} has {len(batch)} array(s), but the model takes {len(names)} inputs: "

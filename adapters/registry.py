@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from quaver.adapters.abilities import SupportsUnmodified, build_unmodified, supports
 from quaver.adapters.base import Adapter
+from quaver.adapters.generation import GenerationFolder, with_tokens
 from quaver.adapters.model import Model
 from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.options import AdapterOptions, resolve_quant_format
@@ -113,7 +114,8 @@ def import_model(
 ) -> tuple[ModelLike, CalibrationData]:
     """Return a model as a file that an adapter loads, and its calibration data.
 
-    A PyTorch model is exported into `folder`; any other model and its data are returned as they are.
+    A PyTorch model is exported into `folder`. Texts for a folder of onnxruntime-genai become token numbers. Any other
+    model and its data are returned as they are.
 
     Args:
         model: the user's model.
@@ -121,6 +123,8 @@ def import_model(
         folder: the workspace of the run.
         on_export: called before a model is exported, which takes seconds.
     """
+    if GenerationFolder.of(model) is not None:
+        return model, with_tokens(model, data)
     if not torch_sources.is_importable(model):
         return model, data
     from quaver.adapters.torch.importing import import_module
@@ -130,7 +134,7 @@ def import_model(
 
 def imported_beside(model: ModelLike, history: Path) -> ModelLike:
     """Return the file that a run has made of a model, which lies beside its history; another model as it is."""
-    if not torch_sources.is_importable(model):
+    if GenerationFolder.of(model) is not None or not torch_sources.is_importable(model):
         return model
     from quaver.adapters.torch.importing import exported_beside
 

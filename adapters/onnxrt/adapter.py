@@ -20,6 +20,8 @@ from quaver.adapters.calibration.channel_statistics import from_records
 from quaver.adapters.calibration.stored import stored_ranges, tensors_with_mask_values
 from quaver.adapters.comparison import TOLERANCE, Comparison
 from quaver.adapters.data import InputSpec
+from quaver.adapters.decoder_inputs import with_derived_inputs
+from quaver.adapters.generation import GenerationFolder, model_file
 from quaver.adapters.inspection import ModelView
 from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.onnxrt.build.builder import Builder
@@ -81,14 +83,15 @@ class OnnxAdapter(Adapter):
     runtime_name = ONNX_RUNTIME.name
     frameworks: ClassVar[tuple[str, ...]] = ("onnxrt", "onnx", "onnxruntime", "onnxrt_qdq", "onnxrt_qlinearops")
     suffix = ".onnx"
-    accepted_forms = "a path ending in .onnx, an onnx.ModelProto or bytes"
+    accepted_forms = "a path ending in .onnx, a folder of onnxruntime-genai, an onnx.ModelProto or bytes"
     portability = "built"
     quant_formats: ClassVar[tuple[str, ...]] = ("qdq", "qoperator")
     implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
     def __init__(self, source: ModelLike, model: LoadedModel, options: AdapterOptions) -> None:
-        super().__init__(options, [_input_spec(value) for value in model.graph.inputs])
+        super().__init__(options, with_derived_inputs([_input_spec(value) for value in model.graph.inputs]))
         self._source = source
+        self._folder: GenerationFolder | None = None
         self._masked_tensors: frozenset[str] = frozenset()
         self._set_model(model)
 
@@ -111,15 +114,18 @@ class OnnxAdapter(Adapter):
 
     @classmethod
     def accepts(cls, model: ModelLike) -> bool:
-        """Return True for a ModelProto, bytes, or the path of a file that ends in .onnx or .ort."""
+        """Return True for a ModelProto, bytes, a file that ends in .onnx or .ort, or a folder of onnxruntime-genai."""
         if isinstance(model, onnx.ModelProto | bytes | bytearray | memoryview):
             return True
-        return isinstance(model, str | os.PathLike) and os.fspath(model).endswith((".onnx", ".ort"))
+        is_file = isinstance(model, str | os.PathLike) and os.fspath(model).endswith((".onnx", ".ort"))
+        return is_file or GenerationFolder.of(model) is not None
 
     @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
         """Load the model, rewrite its float graph, and find its ops."""
-        adapter = cls(model, cls._read(model, options, options.left_out), options)
+        source = model_file(model)
+        adapter = cls(source, cls._read(source, options, options.left_out), options)
+        adapter._folder = GenerationFolder.of(model)
         warn_of_doubles(adapter._model.graph)
         return adapter
 
@@ -268,7 +274,9 @@ class OnnxAdapter(Adapter):
         serialized = self._builder.assemble(config)
         if self._options.quant_format == "qoperator" and config is not None:
             return QOperatorModel(serialized, self._inputs, self._options.threads, self.runtime)
-        return OnnxModel(serialized, self._inputs, self._options.threads, self.runtime)
+        model = OnnxModel(serialized, self._inputs, self._options.threads, self.runtime)
+        model.folder = self._folder
+        return model
 
     def portability_of(self, config: QuantConfig | None) -> Portability:
         if config is None or not self._options.portable:
@@ -287,8 +295,9 @@ class OnnxAdapter(Adapter):
 
     @classmethod
     def load_unmodified(cls, model: ModelLike, threads: int = 0) -> UnmodifiedModel:
-        check_readable(model)
-        return UnmodifiedModel.opened(model, threads, cls.runtime)
+        source = model_file(model)
+        check_readable(source)
+        return UnmodifiedModel.opened(source, threads, cls.runtime)
 
     def record_outputs(self, config: QuantConfig | None, ops: Sequence[str]) -> OutputRecorder:
         return record_outputs(self._builder, config, ops, self._options.threads)
@@ -345,7 +354,9 @@ class OnnxAdapter(Adapter):
         return cls.runtime.time_model(model, data, options, float_builder)
 
     def load_saved(self, path: Path) -> SavedModel:
-        return SavedModel(path, self._inputs, self._options.threads, self.runtime)
+        model = SavedModel(path, self._inputs, self._options.threads, self.runtime)
+        model.folder = self._folder
+        return model
 
     @classmethod
     def read_provenance(cls, path: Path) -> tuple[dict[str, str], str]:

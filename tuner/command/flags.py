@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import yaml
 
+from quaver.adapters.generation import GenerationFolder
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import ResolvedSettings, explicit_settings, merge_settings
 from quaver.api.config.resume import earlier_settings, resumed_config
@@ -268,9 +269,10 @@ def check_output(output: str | None, model: str) -> Path | None:
     if output is None:
         return None
     target, source = Path(expanded(output)), Path(expanded(model))
-    if target.is_dir():
+    is_folder = GenerationFolder.of(source) is not None and not target.suffix
+    if target.is_dir() and not is_folder:
         raise SettingsError(f"-o takes a file to write, and {output!r} is a folder")
-    check_regular(target, "-o: the model to write")
+    check_regular(target, "-o: the model to write", folders=is_folder)
     if source.exists() and target.resolve() == source.resolve():
         raise SettingsError(f"-o {output!r} would overwrite the float model; choose another name")
     folder = next(folder for folder in target.absolute().parents if folder.exists())

@@ -23,7 +23,8 @@ def add(parser: argparse.ArgumentParser, without_data: str) -> None:
         "--metric",
         metavar="NAME",
         help="a ready-made metric instead: top1, top5, f1, auc, miou, ctc_exact, cer, recall@1; or, without labels, "
-        "agreement (with the fp32 model), agreement_cosine and agreement_sqnr",
+        "agreement (with the fp32 model), agreement_cosine, agreement_sqnr, and for language models perplexity, "
+        "kl_divergence and same_top_token",
     )
     group.add_argument(
         "--labels",
@@ -68,7 +69,7 @@ def eval_func(args: argparse.Namespace, calib: str | None = None) -> Callable[[A
     from quaver.metrics import make_metric
 
     labels = None if args.labels is None else _labels(args.labels)
-    data = user_files.calibration(place, "--data" if args.data else "--calib")
+    data = user_files.calibration(place, "--data" if args.data else "--calib", getattr(args, "model", None))
     return make_metric(args.metric, data, labels, **dict(args.metric_option))
 
 

@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from quaver.adapters.generation import GenerationFolder, text_batches
 from quaver.errors import CalibrationError, SettingsError
 from quaver.files.paths import check_regular, expanded
 from quaver.suggestions import hint
 
 _modules: dict[Path, ModuleType] = {}
+# Texts that are read from a file: more take long, and rank models alike. Judgement.
+MAX_TEXT_BATCHES = 256
 _BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
 
 
@@ -58,8 +61,14 @@ def where(error: BaseException) -> str:
     return ""
 
 
-def calibration(text: str, flag: str = "--calib") -> Any:
-    """Load calibration or other data from an .npz, an .npy, a folder of them, or `file.py:name`."""
+def calibration(text: str, flag: str = "--calib", model: str | None = None) -> Any:
+    """Load calibration or other data from an .npz, an .npy, a folder of them, or `file.py:name`.
+
+    Args:
+        text: what the flag says.
+        flag: the flag, for messages.
+        model: the float model. If it is a folder with a tokenizer, a .txt file is data, too.
+    """
     if is_reference(text):
         return _from_python(text, flag)
     path = Path(expanded(text))
@@ -68,6 +77,8 @@ def calibration(text: str, flag: str = "--calib") -> Any:
         return Folder(path, flag)
     if not path.exists():
         raise CalibrationError(f"{flag}: there is nothing at {text!r}")
+    if path.suffix == ".txt" and model is not None and GenerationFolder.of(expanded(model)) is not None:
+        return text_batches(expanded(model), [_read_text(path, flag)], limit=MAX_TEXT_BATCHES)
     if path.suffix not in (".npz", ".npy"):
         raise CalibrationError(
             f"{flag} takes an .npz or .npy file, a folder of them, or FILE.py:FUNCTION, not {text!r}"
@@ -78,11 +89,15 @@ def calibration(text: str, flag: str = "--calib") -> Any:
 def lines(text: str, flag: str) -> list[str | None]:
     """Read one name per sample from the lines of a text file; an empty line is None."""
     check_regular(expanded(text), f"{flag}: the list of names")
-    try:
-        content = Path(expanded(text)).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{flag} takes a text file with a name for each sample; {text!r}: {error}") from error
+    content = _read_text(Path(expanded(text)), flag)
     return [line.strip() or None for line in content.splitlines()]
+
+
+def _read_text(path: Path, flag: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{flag} takes a text file in UTF-8; {str(path)!r}: {error}") from error
 
 
 def read_arrays(path: Path, flag: str = "--calib") -> Any:

@@ -313,7 +313,7 @@ def _first_positions(feeds: Sequence[Feed], limit: int) -> list[Feed]:
         if positions >= limit:
             break
         chosen.append(feed)
-        positions += next(iter(feed.values())).size
+        positions += max(array.size for array in feed.values() if array.dtype.kind in "iu")
     return chosen
 
 

@@ -13,6 +13,7 @@ import onnxruntime as ort
 from onnx import ModelProto, TensorProto
 
 from quaver.adapters.data import InputSpec
+from quaver.adapters.generation import GenerationFolder
 from quaver.adapters.model import Model
 from quaver.adapters.onnxrt.build.provenance import pieces, relocated, split, tail, with_original
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
@@ -30,9 +31,14 @@ PROTOBUF_LIMIT = 2**31 - 2**20
 
 
 class OrtModel(Model):
-    """An ONNX model; `session` is its session in the runtime, such as an `onnxruntime.InferenceSession`."""
+    """An ONNX model; `session` is its session in the runtime, such as an `onnxruntime.InferenceSession`.
+
+    Attributes:
+        folder: the folder of onnxruntime-genai that its float model lies in; None for other models.
+    """
 
     suffix = ".onnx"
+    folder: GenerationFolder | None = None
 
     def __init__(self, inputs: Sequence[InputSpec], threads: int, runtime: Runtime) -> None:
         super().__init__(inputs, threads)
@@ -47,8 +53,13 @@ class OrtModel(Model):
         return list(self.session.run(None, feed))
 
     def save(self, path: str | Path) -> Path:
-        """Write the model to a file, in the format that its ending says: .onnx, or one that the runtime writes."""
+        """Write the model to a file, in the format that its ending says: .onnx, or one that the runtime writes.
+
+        A model from a folder of onnxruntime-genai is also written as such a folder, to a path without an ending.
+        """
         target = Path(os.path.expanduser(path))
+        if self.folder is not None and (not target.suffix or target.is_dir()):
+            return self.folder.write(target, super().save, _external_files(self.folder.model_file))
         if target.suffix.lower() not in self._runtime.exports:
             return super().save(path)
         try:
@@ -205,10 +216,15 @@ class UnmodifiedModel(OrtModel):
         write_safely(path, self.chunks())
 
     def _external_files(self) -> list[str]:
-        proto = onnx.load_model_from_string(self.SerializeToString())
-        external = [entry for entry in proto.graph.initializer if entry.data_location == TensorProto.EXTERNAL]
-        names = [item.value for entry in external for item in entry.external_data if item.key == "location"]
-        return list(dict.fromkeys(names))
+        return _external_files(onnx.load_model_from_string(self.SerializeToString()))
+
+
+def _external_files(model: ModelProto | Path) -> list[str]:
+    """Return the names of the files that hold constants of a model."""
+    proto = onnx.load(model, load_external_data=False) if isinstance(model, Path) else model
+    external = [entry for entry in proto.graph.initializer if entry.data_location == TensorProto.EXTERNAL]
+    names = [item.value for entry in external for item in entry.external_data if item.key == "location"]
+    return list(dict.fromkeys(names))
 
 
 class QOperatorModel(OnnxModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 from quaver.command import flags, metric, sentences, user_files
 from quaver.command.output import warnings_shown
 from quaver.errors import SettingsError
+from quaver.files.paths import expanded
 
 DESCRIPTION = """\
 Find which ops of a model can run in int8, and save the best model that meets the accuracy criterion. If none meets it,
@@ -25,6 +27,7 @@ nothing is written to OUT; the most accurate model is in the workspace.
   quaver tune --model model.onnx --calib calib.npz --metric agreement -o model-int8.onnx    no labels, no code
   quaver tune --model model.onnx --eval my_eval.py:accuracy --resume quaver_workspace/2025-01-31_12-00-00
   quaver tune --model model.onnx --calib calib.npz -o model-int8.onnx     # not evaluated, chosen without labels
+  quaver tune decoder/ --calib train.txt --metric perplexity --data test.txt --relative 2%% --objective size -o small/
 
 my_eval.py defines a function of the model that returns the score:
 
@@ -39,18 +42,24 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "tune",
         help="find the best int8 configuration of a model",
         description=DESCRIPTION,
-        usage="quaver tune [CONF.yaml] --model MODEL [--calib DATA] [--eval FILE.py:FUNCTION | --metric NAME] [-o OUT] "
-        "[options]",
+        usage="quaver tune [CONF.yaml | FOLDER] --model MODEL [--calib DATA] [--eval FILE.py:FUNCTION | --metric NAME] "
+        "[-o OUT] [options]",
         epilog="exit codes: 0 the criterion is met, or nothing was evaluated; 3 it is not met; 2 wrong usage; "
         "130 interrupted without a result.",
     )
-    parser.add_argument("config", nargs="?", metavar="CONF.yaml", help="settings; flags override them")
+    parser.add_argument(
+        "config",
+        nargs="?",
+        metavar="CONF.yaml | FOLDER",
+        help="settings, which flags override; or the folder of a float model, in place of --model",
+    )
     parser.add_argument("--model", metavar="MODEL", help="the float model")
     parser.add_argument(
         "--calib",
         metavar="DATA",
         help="calibration data without labels: an .npz (arrays by input name) or .npy, a folder of them (each a "
-        "batch), or FILE.py:NAME of a dataloader or of a function that returns one. Without it ops run in dynamic or "
+        "batch), or FILE.py:NAME of a dataloader or of a function that returns one; a .txt for a folder of "
+        "onnxruntime-genai. Without it ops run in dynamic or "
         "weight-only mode, where they can",
     )
     parser.add_argument(
@@ -76,6 +85,8 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Tune the model and print the summary."""
+    if args.model is None and args.config is not None and os.path.isdir(expanded(args.config)):
+        args.model, args.config = args.config, None
     settings = flags.parse_settings(args)
     config = settings.config
     if args.model is None:
@@ -86,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     eval_func = metric.eval_func(args, args.calib) if metric.has_metric(args) else None
     settings = settings.with_changes(metric.direction(args, eval_func))
     confirm = None if args.confirm is None else user_files.load_function(args.confirm, "--confirm")
-    data = None if args.calib is None else user_files.calibration(args.calib)
+    data = None if args.calib is None else user_files.calibration(args.calib, model=args.model)
 
     import quaver
     from quaver.api.display.choose import print_warnings
