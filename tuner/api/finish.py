@@ -25,6 +25,7 @@ from quaver.engine.provenance import add_provenance
 from quaver.engine.run.crashes import last_step
 from quaver.engine.run.finish import note_ending
 from quaver.engine.run.run import Run
+from quaver.engine.timing.steps import note_steps, steps_of
 from quaver.errors import HistoryError
 from quaver.ops import QuantConfig
 from quaver.processors import NOTE as PORTABILITY
@@ -84,6 +85,7 @@ def finish_run(run: Run, request: RunRequest, probe: AdapterProbe, times: StageT
         confidence=None if best is None else judge.confidence(best),
         confirmations=judge.confirmations,
         output_drift=drift_of(history.notes, best),
+        step_latencies=steps_of(history.notes, best),
         warnings=run_warnings(judge, history.notes, history.baseline),
         skipped_measurements=skipped_measurements(history.notes),
         portability=portability,
@@ -101,6 +103,7 @@ def _save_best(run: Run, request: RunRequest, best: Trial) -> tuple[Path, Model]
         path = built.save(request.best_path)
         model = run.adapter.load_saved(path)
         _compare_outputs(run, best, built)
+        note_steps(run.adapter, best, built, run.history)
         return path, model
 
 

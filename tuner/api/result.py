@@ -26,6 +26,7 @@ from quaver.engine.scoring.confirmation import Confirmation
 from quaver.engine.scoring.judge import Confidence, pareto
 from quaver.engine.scoring.losses import LimitLoss
 from quaver.engine.timing.objective import Objective
+from quaver.engine.timing.steps import StepLatencies
 from quaver.errors import MissingPackageError, ModelError
 from quaver.files.paths import expanded
 from quaver.processors import Portability
@@ -72,6 +73,7 @@ class TuneResult:
         confirmations: the scores of trials on the data of `confirm`, in order.
         output_drift: the difference between the outputs of the best and the float model on a few samples:
             `relative_error` and, for classifiers, `top1_agreement`. None without samples.
+        step_latencies: the latencies of a prompt and of the next token, for a decoder with a cache; None for others.
         warnings: problems that the verdict does not show, a sentence or two each: a best model that is no faster than
             the float model, quantized trials that all failed, and so on.
         skipped_measurements: measurements without labels that were skipped because they ended their process.
@@ -100,6 +102,7 @@ class TuneResult:
     confidence: Confidence | None = None
     confirmations: tuple[Confirmation, ...] = ()
     output_drift: OutputDrift | None = None
+    step_latencies: StepLatencies | None = None
     warnings: tuple[str, ...] = ()
     skipped_measurements: tuple[str, ...] = ()
     portability: Portability | None = field(repr=False, default=None)
@@ -187,6 +190,7 @@ class TuneResult:
             warn_of_batch_dependence(self.best),
             predicted,
             f"{latency}, on this machine" if predicted and latency else latency,
+            "" if self.step_latencies is None else str(self.step_latencies),
             size_phrase(self.benefit),
             "" if self.portability is None else str(self.portability),
         ]

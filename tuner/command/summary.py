@@ -131,6 +131,8 @@ def figures(result: TuneResult, snapshot: Snapshot, config: Config, seconds: flo
                 yield "", latency_figures(best.measured, result.fp32_measured)
         if result.objective.name in best.measured and result.objective.name != Latency.name:
             yield "objective", f"{best.measured[result.objective.name]:.6g}"
+        if result.step_latencies is not None:
+            yield "steps", str(result.step_latencies)
         base = snapshot.baseline
         if base is not None and base.model_size:
             sizes = f"{formatting.file_size(best.model_size)} vs {formatting.file_size(base.model_size)}"
