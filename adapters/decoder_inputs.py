@@ -22,11 +22,16 @@ MASK, POSITIONS, CACHE, FALSE = "mask", "positions", "cache", "false"
 _PAST, _PRESENT = "past", "present"
 
 
-def with_derived_inputs(inputs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
-    """Return the inputs of a model; where it has a cache, those that follow from the token numbers are marked."""
+def with_derived_inputs(inputs: Sequence[InputSpec], head_size: int | None = None) -> tuple[InputSpec, ...]:
+    """Return the inputs of a model; where it has a cache, those that follow from the token numbers are marked.
+
+    Args:
+        inputs: all inputs.
+        head_size: the last dimension of the cache, which some models leave open.
+    """
     if not any(_is_cache(spec) for spec in inputs):
         return tuple(inputs)
-    return tuple(replace(spec, follows=_derivation(spec)) for spec in inputs)
+    return tuple(replace(spec, follows=_derivation(spec), shape=_cache_shape(spec, head_size)) for spec in inputs)
 
 
 def derived(spec: InputSpec, tokens: Array) -> Array:
@@ -90,6 +95,12 @@ def next_feed(feed: Feed, inputs: Sequence[InputSpec], outputs: Mapping[str, Arr
 def _is_cache(spec: InputSpec) -> bool:
     is_open = spec.shape is not None and len(spec.shape) > 2 and any(size is None for size in spec.shape[1:])
     return spec.name.startswith(_PAST) and spec.dtype.kind == "f" and is_open
+
+
+def _cache_shape(spec: InputSpec, head_size: int | None) -> tuple[int | None, ...] | None:
+    if head_size is None or not _is_cache(spec) or spec.shape is None or spec.shape[-1] is not None:
+        return spec.shape
+    return (*spec.shape[:-1], head_size)
 
 
 def _derivation(spec: InputSpec) -> str:

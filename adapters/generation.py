@@ -46,20 +46,31 @@ class GenerationFolder:
         """The file of the decoder.
 
         Raises:
-            ModelError: the folder has none, or a decoder in several parts.
+            ModelError: the folder has none, or one in several parts.
         """
-        try:
-            config: PlainDict = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
-            name = config["model"]["decoder"]["filename"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(
-                f"{str(self.path / CONFIG)!r} names no decoder in one file ({type(error).__name__}: {error}): folders "
-                "with a decoder in several parts are not supported"
-            ) from error
+        name = self._decoder.get("filename")
         path = self.path / str(name)
         if path.resolve().parent != self.path.resolve() or not path.is_file():
-            raise ModelError(f"{str(self.path / CONFIG)!r} names the model {name!r}, which is not in its folder")
+            raise ModelError(f"{str(self.path / CONFIG)!r} names the model {name!r}, which is no file in its folder")
         return path
+
+    @property
+    def head_size(self) -> int | None:
+        """The last dimension of the cache; None if the configuration does not tell it."""
+        size = self._decoder.get("head_size")
+        return size if isinstance(size, int) and size > 0 else None
+
+    @property
+    def _decoder(self) -> PlainDict:
+        try:
+            config: PlainDict = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+            decoder: PlainDict = dict(config["model"]["decoder"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(
+                f"{str(self.path / CONFIG)!r} names no decoder ({type(error).__name__}: {error}): other kinds of models "
+                "are not supported"
+            ) from error
+        return decoder
 
     def write(self, target: Path, save: Callable[[Path], Path], without: Iterable[str] = ()) -> Path:
         """Write a folder with another model and the same other files. The configuration comes last.
@@ -82,6 +93,18 @@ class GenerationFolder:
             with open(self.path / name, "rb") as content:
                 write_safely(target / name, iter(lambda: content.read(_PIECE), b""))
         return target
+
+
+def head_size(model: ModelLike) -> int | None:
+    """Return the last dimension of the cache of a model in a folder of onnxruntime-genai; None if nothing tells it.
+
+    Args:
+        model: the folder, or the file in it.
+    """
+    folder = GenerationFolder.of(model)
+    if folder is None and isinstance(model, str | os.PathLike):
+        folder = GenerationFolder.of(Path(os.fspath(model)).parent)
+    return None if folder is None else folder.head_size
 
 
 def model_file(model: ModelLike) -> ModelLike:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -26,7 +27,7 @@ import onnx
 import quaver
 from benchmarks import result_files
 from quaver.adapters import load_unmodified
-from quaver.adapters.generation import model_file
+from quaver.adapters.generation import CONFIG, model_file
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 from quaver.adapters.options import AdapterOptions
 from quaver.engine.timing.steps import step_latencies
@@ -189,6 +190,7 @@ def tool(setting: Setting) -> Iterator[Row]:
     source = model_file(setting.folder)
     names = [node.name for node in onnx.load(source, load_external_data=False).graph.node if node.op_type == "MatMul"]
     with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(setting.folder / CONFIG, folder)
         for what, bits, block in (("int8", 8, 128), ("int4", 4, 64), ("int4", 4, 32), ("mixed", 4, 32)):
             model = onnx.load(source)
             if what == "mixed":

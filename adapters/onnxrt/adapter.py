@@ -21,7 +21,7 @@ from quaver.adapters.calibration.stored import stored_ranges, tensors_with_mask_
 from quaver.adapters.comparison import TOLERANCE, Comparison
 from quaver.adapters.data import InputSpec
 from quaver.adapters.decoder_inputs import with_derived_inputs
-from quaver.adapters.generation import GenerationFolder, model_file
+from quaver.adapters.generation import GenerationFolder, head_size, model_file
 from quaver.adapters.inspection import ModelView
 from quaver.adapters.model_errors import as_model_error
 from quaver.adapters.onnxrt.build.builder import Builder
@@ -89,7 +89,8 @@ class OnnxAdapter(Adapter):
     implied_formats = MappingProxyType({"onnxrt_qdq": "qdq", "onnxrt_qlinearops": "qoperator"})
 
     def __init__(self, source: ModelLike, model: LoadedModel, options: AdapterOptions) -> None:
-        super().__init__(options, with_derived_inputs([_input_spec(value) for value in model.graph.inputs]))
+        inputs = [_input_spec(value) for value in model.graph.inputs]
+        super().__init__(options, with_derived_inputs(inputs, head_size(source)))
         self._source = source
         self._folder: GenerationFolder | None = None
         self._masked_tensors: frozenset[str] = frozenset()

@@ -13,7 +13,8 @@ import onnxruntime as ort
 from onnx import ModelProto, TensorProto
 
 from quaver.adapters.data import InputSpec
-from quaver.adapters.generation import GenerationFolder
+from quaver.adapters.decoder_inputs import with_derived_inputs
+from quaver.adapters.generation import GenerationFolder, head_size
 from quaver.adapters.model import Model
 from quaver.adapters.onnxrt.build.provenance import pieces, relocated, split, tail, with_original
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
@@ -175,7 +176,7 @@ class UnmodifiedModel(OrtModel):
     def opened(cls, source: ModelLike, threads: int, runtime: Runtime) -> Self:
         """Open a model that was not read before. Its inputs come from its session."""
         model = cls(source, (), threads, runtime)
-        model._inputs = runtime.input_specs(model.session)
+        model._inputs = with_derived_inputs(runtime.input_specs(model.session), head_size(source))
         return model
 
     def _open(self) -> Any:

@@ -10,7 +10,6 @@ import numpy as np
 import onnxruntime as ort
 
 from quaver.adapters.data import InputSpec
-from quaver.adapters.decoder_inputs import with_derived_inputs
 from quaver.errors import BuildError
 
 Session: TypeAlias = ort.InferenceSession
@@ -45,7 +44,7 @@ def create(
 
 def input_specs(session: Session) -> tuple[InputSpec, ...]:
     """Return what a model takes, as its session describes it."""
-    return with_derived_inputs([_spec(value) for value in session.get_inputs()])
+    return tuple(map(_spec, session.get_inputs()))
 
 
 def _spec(value: ort.NodeArg) -> InputSpec:
