@@ -67,8 +67,8 @@ class GenerationFolder:
             decoder: PlainDict = dict(config["model"]["decoder"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(
-                f"{str(self.path / CONFIG)!r} names no decoder ({type(error).__name__}: {error}): other kinds of models "
-                "are not supported"
+                f"{str(self.path / CONFIG)!r} names no decoder ({type(error).__name__}: {error}): other kinds of "
+                "models are not supported"
             ) from error
         return decoder
 

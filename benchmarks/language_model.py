@@ -139,7 +139,7 @@ def budgets(setting: Setting) -> Iterator[Row]:
     rest = adapter.assemble(None).size - table.in_fp32().bytes
     limits = [(limit, f"{limit / 1e6:.0f} MB") for limit in LIMITS]
     rows = [row for row in result_files.rows_of("language_model") if row["part"] == "tool"]
-    equal = [(row["bytes"], f"bytes of {row['what']}") for row in rows]
+    equal = [(row["bytes"], f"bytes of {row['what']}") for row in rows if "int8" not in row["what"]]
     jobs = [(size, name, kind) for size, name in limits for kind in ("with rounding", "nearest rounding")]
     jobs += [(size, name, "with rounding") for size, name in equal]
     for limit, name, kind in jobs:
@@ -148,25 +148,20 @@ def budgets(setting: Setting) -> Iterator[Row]:
             yield _row(adapter, start.replace(found.picks), setting, f"{name}, {kind}", found.divergence)
     finest = table.finest_quantized()
     yield _row(adapter, start.replace(finest.picks), setting, "8 bits", finest.divergence)
+    row = _row(adapter, mixed_rule([op.name for op in adapter.ops()]), setting, "mixed rule, tied head in 8 bits", None)
+    yield row
+    best = table.within_bytes(row["bytes"] - 2 * max(rest, 0))
+    assert best is not None
+    yield _row(adapter, start.replace(best.picks), setting, "bytes of the mixed rule, with rounding", best.divergence)
     adapter.close()
 
 
-def rules(setting: Setting) -> Iterator[Row]:
-    """Yield rows for the tool's mixed rule with the tied head in 8 bits, and for quaver's choice in the same bytes."""
-    adapter, table = studied(setting)
-    names = [op.name for op in adapter.ops()]
+def mixed_rule(names: list[str]) -> QuantConfig:
+    """Return the tool's mixed rule in quaver's choices: the tied head and some products in 8 bits, the others in 4."""
     eight = OpConfig(INT8, granularity="per_block", mode="weight_only")
     four = OpConfig(INT4, granularity="per_block_32", mode="weight_only")
     wide = {name for name in names if "layers." not in name} | set(wide_products(names))
-    mixed = QuantConfig((name, eight if name in wide else four) for name in names)
-    row = _row(adapter, mixed, setting, "mixed rule, tied head in 8 bits", None)
-    yield row | {"part": "rules"}
-    rest = max(adapter.assemble(None).size - table.in_fp32().bytes, 0)
-    best = table.within_bytes(row["bytes"] - 2 * rest)
-    assert best is not None
-    start = QuantConfig((name, FLOAT) for name in names)
-    yield _row(adapter, start.replace(best.picks), setting, "quaver, same bytes", best.divergence) | {"part": "rules"}
-    adapter.close()
+    return QuantConfig((name, eight if name in wide else four) for name in names)
 
 
 def studied(setting: Setting) -> tuple[OnnxAdapter, WeightTable]:
@@ -243,7 +238,7 @@ def times(setting: Setting) -> Iterator[Row]:
     adapter.close()
 
 
-PARTS = {"criterion": criterion, "times": times, "tool": tool, "budgets": budgets, "rules": rules}
+PARTS = {"criterion": criterion, "times": times, "tool": tool, "budgets": budgets}
 
 
 def main() -> None:
