@@ -36,6 +36,7 @@ class AdapterOptions:
         portable: build int8 weights so that the model gives the same outputs on x86 processors without VNNI.
         ops_version: which ops to find (see `OPS_VERSION`).
         name_modules: call nodes after their modules in any version of the ops, where no history knows other names.
+        small_files: the size of the model counts, so that weights of four bits are rounded by calibration samples.
     """
 
     folder: Path | None = None
@@ -48,6 +49,7 @@ class AdapterOptions:
     portable: bool = False
     ops_version: int = OPS_VERSION
     name_modules: bool = False
+    small_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)

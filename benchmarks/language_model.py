@@ -4,8 +4,8 @@
     python -m benchmarks.language_model smollm2/ docstrings.npy reviews.npy budgets     # one part
 
 `smollm2/` is SmolLM2-135M-Instruct in fp32 as the model builder of onnxruntime-genai writes it; docs/llm.md shows how
-to get it. The other files hold texts of 128 token numbers. Of the first file, the first 32 texts are scored, and 32
-others, from number 100 on, are the calibration data. Of the second, 8 texts are scored: another kind of text. The
+to get it. The other files hold texts of 128 token numbers. Of the first file, the first 16 texts are scored, and 16
+others, from number 100 on, are the calibration data. Of the second, 4 texts are scored: another kind of text. The
 folder that the criterion leads to is saved to `--save`, and the part `times` times it.
 """
 
@@ -36,7 +36,7 @@ from quaver.ops import FLOAT, INT4, INT8, OpConfig, QuantConfig
 from quaver.types import Array
 from quaver.weight_table import WeightTable
 
-TEXTS, OTHER_TEXTS, FIRST_CALIBRATION, BATCH = 32, 8, 100, 4
+TEXTS, OTHER_TEXTS, FIRST_CALIBRATION, BATCH = 16, 4, 100, 4
 LIMITS = (160e6, 130e6, 110e6, 90e6)
 ALLOWED = 0.02
 KEYS = ("part", "what")
@@ -108,6 +108,7 @@ def criterion(setting: Setting) -> Iterator[Row]:
             objective="size",
             relative=ALLOWED,
             higher_is_better=False,
+            threads=1,
             workspace=Path(folder) / "run",
             report=False,
         )
@@ -116,7 +117,7 @@ def criterion(setting: Setting) -> Iterator[Row]:
         assert best is not None
         result.save(setting.save)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    saved = load_unmodified(setting.save)
+    saved = load_unmodified(setting.save, threads=1)
     yield {
         "part": "criterion", "what": "quaver, 2 % perplexity", "met": result.met, "evaluations": len(spent),
         "bytes": best.model_size, "loss": best.loss, "cpu_seconds_outside": seconds - sum(spent),
@@ -166,7 +167,7 @@ def mixed_rule(names: list[str]) -> QuantConfig:
 
 def studied(setting: Setting) -> tuple[OnnxAdapter, WeightTable]:
     """Return the calibrated model and the table of its weights."""
-    adapter = OnnxAdapter.load(setting.folder, AdapterOptions(threads=2))
+    adapter = OnnxAdapter.load(setting.folder, AdapterOptions(threads=1))
     adapter.calibrate(setting.calibration)
     return adapter, adapter.weight_table([adapter.group_divergence(group) for group in adapter.weight_groups()])
 
@@ -199,7 +200,7 @@ def tool(setting: Setting) -> Iterator[Row]:
             quantizer.process()
             target = Path(folder) / "model.onnx"
             quantizer.model.save_model_to_file(str(target), use_external_data_format=False)
-            opened = load_unmodified(target)
+            opened = load_unmodified(target, threads=1)
             scores = setting.scores.of(opened)
             opened.close()
             yield {"part": "tool", "what": f"ORT {what}, block {block}", "bytes": target.stat().st_size, **scores}
@@ -253,7 +254,7 @@ def main() -> None:
     texts = ids[FIRST_CALIBRATION : FIRST_CALIBRATION + TEXTS]
     batches = [texts[at : at + BATCH] for at in range(0, len(texts), BATCH)]
     setting = Setting(options.folder, batches, Scores({"": ids[:TEXTS], "other_": others[:OTHER_TEXTS]}), options.save)
-    opened = load_unmodified(options.folder)
+    opened = load_unmodified(options.folder, threads=1)
     rows = [{"part": "float", "what": "fp32", "bytes": opened.size, **setting.scores.of(opened)}]
     opened.close()
     for part in options.parts:

@@ -24,6 +24,7 @@ from quaver.adapters.decoder_inputs import with_derived_inputs
 from quaver.adapters.generation import GenerationFolder, head_size, model_file
 from quaver.adapters.inspection import ModelView
 from quaver.adapters.model_errors import as_model_error
+from quaver.adapters.onnxrt.build.blocks import multiplied_with
 from quaver.adapters.onnxrt.build.builder import Builder
 from quaver.adapters.onnxrt.build.provenance import read_provenance
 from quaver.adapters.onnxrt.build.weight_store import WeightStore
@@ -232,7 +233,8 @@ class OnnxAdapter(Adapter):
 
     def _more_to_record(self) -> PlainDict:
         """Return the samples by which weights are rounded: a trial is rebuilt from the history alone."""
-        return {KEY: to_records_of_samples(self._probe_samples)} if self._rounded_units else {}
+        is_wanted = self._rounded_units and (self._is_decoder or self._options.small_files)
+        return {KEY: to_records_of_samples(self._probe_samples)} if is_wanted else {}
 
     @property
     def _rounded_units(self) -> list[Unit]:
@@ -241,9 +243,8 @@ class OnnxAdapter(Adapter):
 
     def _set_samples(self, feeds: Sequence[Feed]) -> None:
         """Round weights by these samples from here on; without any, no op offers rounding."""
-        units = [unit for unit in self._rounded_units if not unit.is_embedding]
-        tensors = [unit.activations[0] for unit in units]
-        self._moments = SecondMoments(self._builder, tensors, feeds, self._options.threads) if feeds else None
+        sources = [source for unit in self._rounded_units if (source := multiplied_with(self._builder, unit))]
+        self._moments = SecondMoments(self._builder, sources, feeds, self._options.threads) if feeds else None
         self._builder.moments, self._study = self._moments, None
         if self._moments is None:
             self._units = [replace(unit, op=without_rounding(unit.op)) for unit in self._units]

@@ -118,7 +118,7 @@ class TuningRun:
         self._request = request = with_width(request, self._pool)
         self.config = config = request.config
         self._announce(stack)
-        adapter = load_model(request, stack)
+        adapter = load_model(request, stack, objective)
         cost_model = check_rules(request, adapter, objective)
         stack.enter_context(resume_hint(request.history))
         calibrate_model(request, adapter)

@@ -163,7 +163,7 @@ def with_width(request: RunRequest, pool: Pool | None) -> RunRequest:
     return replace(request, config=replace(request.config, width=width)) if width > 1 else request
 
 
-def load_model(request: RunRequest, stack: contextlib.ExitStack) -> Adapter:
+def load_model(request: RunRequest, stack: contextlib.ExitStack, objective: Objective) -> Adapter:
     """Load the model; `stack` closes it."""
     config, history = request.config, request.history
     request.observer(StageStarted(Stage.READING))
@@ -176,6 +176,7 @@ def load_model(request: RunRequest, stack: contextlib.ExitStack) -> Adapter:
         left_out=() if history.header is None else stored_skipped_rewrites(history.header.calibration),
         portable=bool(config.portable),
         ops_version=ops_version_of(history.header, {} if history.header is None else history.run.settings),
+        small_files=objective.traits.rewards_small_files,
     )
     remove_orphans(request.best_path)
     remove_orphaned_folders()

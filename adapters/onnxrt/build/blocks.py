@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from onnx import NodeProto, TensorProto
 
 from quaver.adapters.onnxrt.build import protobuf
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.lstm import DOMAIN
-from quaver.adapters.onnxrt.build.rounding import Blocks, Bytes, quantize_blocks, round_blocks
+from quaver.adapters.onnxrt.build.rounding import Blocks, Bytes, Source, quantize_blocks, round_blocks
 from quaver.adapters.onnxrt.build.weight_store import Entry
 from quaver.adapters.onnxrt.load.graph import integer
 from quaver.adapters.onnxrt.ops.blocks import INT4_PER_BLOCK, ROUNDING, is_rounded
@@ -44,7 +46,8 @@ def is_transposed(builder: Builder, unit: Unit) -> bool:
     channel.
     """
     node = builder.graph.nodes[unit.anchor]
-    return not unit.is_embedding and not (node.op_type == "Gemm" and integer(node, "transB", 0))
+    is_in_rows = node.op_type == "Conv" or (node.op_type == "Gemm" and integer(node, "transB", 0))
+    return not unit.is_embedding and not is_in_rows
 
 
 def in_rows(builder: Builder, unit: Unit) -> Float:
@@ -52,13 +55,14 @@ def in_rows(builder: Builder, unit: Unit) -> Float:
     assert unit.weight is not None
     builder.store.scale(unit.weight, None)  # raises ModelError if the weight holds NaN or infinity
     values = np.asarray(builder.store.array(unit.weight), np.float32)
-    return values.T if is_transposed(builder, unit) else values
+    return values.T if is_transposed(builder, unit) else values.reshape(len(values), -1)
 
 
 def dequantized(builder: Builder, unit: Unit, choice: OpConfig) -> Float:
     """Return the weight of a unit rounded as in a choice, in the shape that it has in the model."""
+    assert unit.weight is not None
     real = quantized(builder, unit, choice).dequantized(in_rows(builder, unit).shape[1])
-    return real.T if is_transposed(builder, unit) else real
+    return real.T if is_transposed(builder, unit) else real.reshape(builder.store.array(unit.weight).shape)
 
 
 def quantized(builder: Builder, unit: Unit, choice: OpConfig) -> Blocks:
@@ -74,13 +78,17 @@ def quantized(builder: Builder, unit: Unit, choice: OpConfig) -> Blocks:
     return round_blocks(rows, builder.moments.factor(reads), bits, size)
 
 
-def multiplied_with(builder: Builder, unit: Unit) -> str | None:
-    """Return the tensor that the weight of a unit is multiplied with; for a table that of the head it is tied to."""
+def multiplied_with(builder: Builder, unit: Unit) -> Source | None:
+    """Return what the weight of a unit is multiplied with; for a table that of the head it is tied to."""
+    node = builder.graph.nodes[unit.anchor]
+    if node.op_type == "Conv":
+        assert unit.weight is not None
+        return Source.of_convolution(node, builder.store.array(unit.weight).shape)
     if not unit.is_embedding:
-        return unit.activations[0]
+        return Source(unit.activations[0])
     tied = builder.graph.tied
     heads = [other for other in builder.units if tied.get(other.weight or "") == unit.weight]
-    return heads[0].activations[0] if heads else None
+    return Source(heads[0].activations[0]) if heads else None
 
 
 class Constants(NamedTuple):
@@ -154,6 +162,62 @@ def product(
         entries, integers = (*entries, (shape, protobuf.tensor(shape, np.array(weight.shape)))), reshaped
     read = [source, integers, *scale_and_zero]
     return reshape + protobuf.node("MatMulNBits", read, [target], name, domain=DOMAIN[0], **sizes), entries
+
+
+def convolution(
+    builder: Builder, unit: Unit, choice: OpConfig, source: str, target: str, mark: str
+) -> tuple[bytes, tuple[tuple[str, Entry], ...]]:
+    """Return the Conv of a unit, and the constants it reads.
+
+    No kernel reads a kernel in blocks. Standard operators unpack it, which ONNX Runtime computes once, when the model
+    loads: the file is small, and the speed that of fp32.
+    """
+    assert unit.weight is not None
+    shape = builder.store.array(unit.weight).shape
+    blocks, size = quantized(builder, unit, choice), choice.block_size
+    height, count, _ = blocks.steps.shape
+    label = f"{choice.precision.bits} bits by {' '.join((str(size), *choice.repairs))}"
+
+    def name(part: str) -> str:
+        return builder.label(unit.op.name, f"{label} {part}") + mark
+
+    stored: dict[str, Array] = {
+        "q": packed(blocks.steps)[..., None],
+        "zero": blocks.zero[..., None],
+        "scale": blocks.scale[..., None],
+    }
+    small: dict[str, Array] = {
+        "part": np.array(1 / 16, np.float32), "times": np.array(16, np.float32),
+        "in blocks": np.array([height, count, size]), "in rows": np.array([height, count * size]),
+        "first": np.array([0]), "shape": np.array(shape), "last": np.array([math.prod(shape[1:])]),
+        "axis": np.array([1]),
+    }  # fmt: skip
+    entries = [(name(part), builder.store.add_once(name(part), array)) for part, array in stored.items()]
+    entries += [(name(part), protobuf.tensor(name(part), array)) for part, array in small.items()]
+    steps: list[tuple[str, list[str], str, dict[str, int]]] = [
+        ("Cast", ["q"], "bytes", {"to": TensorProto.FLOAT}),
+        ("Mul", ["bytes", "part"], "sixteenths", {}),
+        ("Floor", ["sixteenths"], "high", {}),
+        ("Mul", ["high", "times"], "high bits", {}),
+        ("Sub", ["bytes", "high bits"], "low", {}),
+        ("Concat", ["low", "high"], "pairs", {"axis": 3}),
+        ("Reshape", ["pairs", "in blocks"], "numbers", {}),
+        ("Cast", ["zero"], "zeros", {"to": TensorProto.FLOAT}),
+        ("Sub", ["numbers", "zeros"], "centered", {}),
+        ("Mul", ["centered", "scale"], "real", {}),
+        ("Reshape", ["real", "in rows"], "rows", {}),
+        ("Slice", ["rows", "first", "last", "axis"], "cut", {}),
+        ("Reshape", ["cut", "shape"], "weight", {}),
+    ]
+    nodes = b"".join(
+        protobuf.node(kind, [name(part) for part in reads], [name(writes)], name(f"{writes} node"), **attributes)
+        for kind, reads, writes, attributes in steps
+    )
+    node = NodeProto()
+    node.CopyFrom(builder.graph.nodes[unit.anchor])
+    node.name += mark
+    node.input[0], node.input[1], node.output[0] = source, name("weight"), target
+    return nodes + protobuf.block(protobuf.GRAPH_NODE, node.SerializeToString(deterministic=True)), tuple(entries)
 
 
 def lookup(

@@ -25,6 +25,7 @@ from quaver.adapters.onnxrt.build.lstm import DOMAIN, coarser_lstm_channels
 from quaver.adapters.onnxrt.build.plan import TABLE, Scheme
 from quaver.adapters.onnxrt.build.provenance import without_provenance
 from quaver.adapters.onnxrt.build.repairs import Factors, RepairedUnit, RepairRequest, repair_unit
+from quaver.adapters.onnxrt.build.rounding import Source
 from quaver.adapters.onnxrt.build.saturation import Reduction, reduction_of
 from quaver.adapters.onnxrt.build.serialized_model import SerializedModel
 from quaver.adapters.onnxrt.build.weight_store import Entry, WeightStore
@@ -44,9 +45,9 @@ MIN_POOLED_RANGE = 0.01
 
 
 class InputFactors(Protocol):
-    """Gives the triangle of `build.rounding.factor` for a tensor that products read."""
+    """Gives the triangle of `build.rounding.factor` for what weights are multiplied with."""
 
-    def factor(self, tensor: str, /) -> Float:
+    def factor(self, source: Source, /) -> Float:
         """Return the triangle."""
 
 

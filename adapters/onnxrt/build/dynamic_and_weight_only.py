@@ -72,6 +72,9 @@ def float_io_op(
         return _dynamic_product(builder, unit, choice, source, target, mark)
     if choice.block_size and node.op_type in ("MatMul", "Gemm"):
         return _product_in_blocks(builder, unit, choice, source, target, mark)
+    if choice.block_size and node.op_type == "Conv":
+        nodes, entries = blocks.convolution(builder, unit, choice, source, target, mark)
+        return FloatIoParts(nodes, entries, tuple(filter(None, node.input[2:])))
     if unit.weight is not None and choice.mode == "weight_only" and choice.precision == INT8:
         return _weight_only(builder, unit, choice, source, target, mark)
     raise BuildError(f"op {unit.op.name!r} ({unit.op.kind}) cannot run as '{choice}'")

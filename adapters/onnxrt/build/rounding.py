@@ -8,10 +8,12 @@ error instead of the whole range.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import NodeProto
 from scipy.linalg.lapack import dtrtri
 
 from quaver.adapters.onnxrt.build.affine import Float
@@ -24,6 +26,67 @@ _SHARES = (1.0, 0.92, 0.84)
 # The part of each second moment, and of their mean, that is added to it. The first is the paper's. It bounds the
 # corrections where there are few samples; activations of language models with huge outliers need more.
 _DAMPING = (0.01, 0.1, 1.0)
+
+
+class Source(NamedTuple):
+    """What a matrix is multiplied with: the last axis of a tensor, or the patches that a convolution sees.
+
+    Attributes:
+        tensor: the tensor.
+        kernel: the size of a patch; empty for a product.
+        strides: the steps between patches.
+        dilations: the steps between the values of a patch.
+        padding: zeros before and after each axis.
+    """
+
+    tensor: str
+    kernel: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    padding: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of_convolution(cls, node: NodeProto, shape: Sequence[int]) -> Source | None:
+        """Return what the kernel of a convolution is multiplied with; None for groups and for computed padding.
+
+        Args:
+            node: the convolution.
+            shape: the shape of its kernel.
+        """
+        values = {attribute.name: attribute for attribute in node.attribute}
+        axes = len(shape) - 2
+        is_padded_by_rule = "auto_pad" in values and values["auto_pad"].s not in (b"NOTSET", b"VALID")
+        if ("group" in values and values["group"].i != 1) or is_padded_by_rule:
+            return None
+
+        def listed(name: str, default: int, count: int) -> tuple[int, ...]:
+            return tuple(values[name].ints) if name in values else (default,) * count
+
+        pads = listed("pads", 0, 2 * axes)
+        padding = tuple(zip(pads[:axes], pads[axes:], strict=True))
+        return cls(node.input[0], tuple(shape[2:]), listed("strides", 1, axes), listed("dilations", 1, axes), padding)
+
+    def rows(self, values: Float, limit: int) -> Float:
+        """Return rows of what the matrix is multiplied with.
+
+        Args:
+            values: the tensor.
+            limit: most rows of patches; they are taken at even distances.
+        """
+        if not self.kernel:
+            return values.reshape(-1, values.shape[-1])
+        axes = tuple(range(2, values.ndim))
+        padded = np.pad(values, ((0, 0), (0, 0), *self.padding))
+        spans = tuple((size - 1) * step + 1 for size, step in zip(self.kernel, self.dilations, strict=True))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axes)
+        steps = tuple(slice(None, None, step) for step in self.strides)
+        inner = tuple(slice(None, None, step) for step in self.dilations)
+        windows = windows[(slice(None), slice(None), *steps, *inner)]
+        patches = np.moveaxis(windows, 1, len(axes) + 1)  # [samples, *positions, channels, *kernel]
+        places = patches.shape[: len(axes) + 1]
+        count = int(np.prod(places))
+        chosen = np.unique(np.linspace(0, count - 1, min(limit, count)).astype(int))
+        return np.ascontiguousarray(patches[np.unravel_index(chosen, places)].reshape(len(chosen), -1))
 
 
 class Blocks(NamedTuple):

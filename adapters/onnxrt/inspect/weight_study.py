@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from quaver.adapters.onnxrt.build import blocks
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.builder import Builder
-from quaver.adapters.onnxrt.build.rounding import quantize_blocks, round_blocks
+from quaver.adapters.onnxrt.build.rounding import Source, quantize_blocks, round_blocks
 from quaver.adapters.onnxrt.ops.blocks import INT4_PER_BLOCK, weight_bytes
 from quaver.adapters.onnxrt.ops.decoder import head_outputs
 from quaver.adapters.onnxrt.ops.unit import Unit
@@ -176,7 +176,7 @@ class WeightStudy:
         taken = np.unique(np.linspace(0, len(rows) - 1, min(SAMPLED_ROWS, len(rows))).astype(int))
         sample = np.ascontiguousarray(rows[taken])
         reads = blocks.multiplied_with(self._builder, unit)
-        moments = None if unit.is_embedding else self._moments.of(unit.activations[0])
+        moments = None if unit.is_embedding else self._moments.of(Source(unit.activations[0]))
         signal = max(_energy(sample, moments), _TINY)
         errors = {}
         for choice in unit.op.choices:

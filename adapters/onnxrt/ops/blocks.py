@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -22,6 +23,11 @@ from quaver.types import Array
 BLOCK = BLOCK_SIZES[PER_BLOCK]
 # Judgement: a smaller weight saves too little to be worth a decision.
 ELEMENTS = 2**12
+# Judgement: scales and zero points of shorter rows take a large part of what four bits save.
+MIN_TAPS = 24
+
+# Second moments of wider rows take more memory than most models. Judgement: 512 channels of 3 x 3 are within.
+MAX_ROUNDED_WIDTH = 4608
 
 INT4_PER_BLOCK = OpConfig(INT4, granularity=PER_BLOCK, mode="weight_only")
 # The repair that rounds a weight in blocks by the second moments of what it is multiplied with.
@@ -48,13 +54,18 @@ def weight_bytes(shape: tuple[int, int], choice: OpConfig) -> int:
 
 
 def offer_int4(graph: Graph, op: Op, node: NodeProto, weight: str) -> Op:
-    """Return the op with four-bit choices for its weight, for size, if a kernel reads it so.
+    """Return the op with four-bit choices for its weight, for size, if the runtime reads it so.
 
-    A weight that others read too is not offered: it would be stored once more.
+    A weight that others read too is not offered: it would be stored once more. Choices that round by second moments
+    come first; they go where there are no samples.
     """
     if weight in graph.captured or len(graph.consumers.get(weight, ())) > 1:
         return op
-    return replace(op, smaller=tuple(block_choices(graph, node, weight, INT4)))
+    choices = block_choices(graph, node, weight, INT4)
+    width = math.prod(graph.constants[weight].shape[1:])
+    can_round = node.op_type != "Gather" and integer(node, "group", 1) == 1 and width <= MAX_ROUNDED_WIDTH
+    rounded = with_rounding(choices) if can_round else []
+    return replace(op, smaller=(*rounded, *choices))
 
 
 def with_rounding(choices: Iterable[OpConfig]) -> list[OpConfig]:
@@ -79,11 +90,13 @@ def block_choices(graph: Graph, node: NodeProto, weight: str, precision: Precisi
     In 8 bits only the largest one: the error of 8 bits hardly depends on it.
     """
     shape = graph.constants[weight].shape
-    if len(shape) != 2 or shape[0] * shape[1] < ELEMENTS:
+    is_table, is_convolution = node.op_type == "Gather", node.op_type == "Conv"
+    if (len(shape) != 2 and not is_convolution) or math.prod(shape) < ELEMENTS:
         return []
-    is_table = node.op_type == "Gather"
-    has_rows = is_table or (node.op_type == "Gemm" and integer(node, "transB", 0))
-    height, width = shape if has_rows else shape[::-1]
+    has_rows = is_table or is_convolution or (node.op_type == "Gemm" and integer(node, "transB", 0))
+    height, width = (shape[0], math.prod(shape[1:])) if has_rows else shape[::-1]
+    if is_convolution and width < MIN_TAPS:
+        return []
     # Rows that end within a block are read wrongly by kernels other than the CPU's.
     needs_whole_blocks = is_table or weight in graph.tied or weight in graph.tied.values()
     if is_table and (integer(node, "axis", 0) % 2 != 0 or not _looks_up_blocks(precision.bits)):
@@ -91,12 +104,12 @@ def block_choices(graph: Graph, node: NodeProto, weight: str, precision: Precisi
     choices = []
     for choice in _INT4_BLOCKS if precision == INT4 else _INT8_BLOCKS:
         size, least = choice.block_size, min(BLOCK_SIZES.values())
-        smaller = [other for other in _INT4_BLOCKS if other.block_size * 2 == size]
+        smaller = [other for other in _INT4_BLOCKS if other.block_size < size]
         is_wasteful = any(
             weight_bytes((height, width), choice) >= weight_bytes((height, width), replace(other, precision=precision))
             for other in smaller
         )
-        fits = width % size == 0 if needs_whole_blocks else width >= size
+        fits = width % size == 0 if needs_whole_blocks else width >= size or is_convolution
         if fits and (size == least or not is_wasteful):
             choices.append(choice)
     return choices[:1] if precision == INT8 else choices

@@ -299,7 +299,7 @@ def _offer(graph: Graph, unit: Unit, *more: OpConfig, last: bool = False) -> Uni
     at = len(choices) if last else choices.index(FLOAT)
     op = replace(unit.op, choices=(*choices[:at], *more, *choices[at:]))
     node = graph.nodes[unit.anchor]
-    if node.op_type in ("Gemm", "MatMul") and unit.weight is not None:
+    if node.op_type in ("Conv", "Gemm", "MatMul") and unit.weight is not None:
         op = offer_int4(graph, op, node, unit.weight)
     return replace(unit, op=op)
 

@@ -13,14 +13,16 @@ import numpy as np
 
 from quaver.adapters.onnxrt.build.affine import Float
 from quaver.adapters.onnxrt.build.builder import Builder
-from quaver.adapters.onnxrt.build.rounding import factor
+from quaver.adapters.onnxrt.build.rounding import Source, factor
 from quaver.adapters.onnxrt.run import session as sessions
 from quaver.errors import CalibrationError
 from quaver.types import Array, Feed, PlainDict
 
-# Bytes of samples that a history keeps. Token numbers take kilobytes; models of images have no rounding.
-MAX_SAMPLE_BYTES = 2**20
-# Positions after which no more samples are read. Judgement: damping covers what they leave open.
+# Bytes of samples that a history keeps: a few megabytes, of which token numbers take kilobytes. Judgement.
+MAX_SAMPLE_BYTES = 2**23
+# Rows of patches from each sample of a convolution. Judgement: neighbouring patches are alike.
+_PATCHES = 256
+# Tokens after which no more samples are read. Judgement: damping covers what they leave open.
 MAX_POSITIONS = 1024
 # The key of the samples in a calibration.
 KEY = "rounding_samples"
@@ -38,7 +40,7 @@ def to_records(feeds: Sequence[Feed]) -> list[PlainDict]:
         total += sum(array.nbytes for array in feed.values())
         if total > MAX_SAMPLE_BYTES or positions >= MAX_POSITIONS:
             break
-        positions += max((array.size for array in feed.values()), default=0)
+        positions += max((array.size for array in feed.values() if array.dtype.kind in "iu"), default=0)
         records.append(
             {
                 name: {"dtype": array.dtype.str, "shape": list(array.shape), "data": array.tobytes()}
@@ -64,17 +66,17 @@ def _array(value: Any) -> Array:
 
 
 class SecondMoments:
-    """The second moments of tensors of the float model on the samples; all are computed at once, on first use.
+    """The second moments of what weights are multiplied with, on the samples; all are computed at once, on first use.
 
     Args:
         builder: builds the float model.
-        tensors: the tensors that products read.
+        sources: what weights are multiplied with.
         feeds: the samples.
         threads: threads of the float model.
     """
 
-    def __init__(self, builder: Builder, tensors: Sequence[str], feeds: Sequence[Feed], threads: int) -> None:
-        self._builder, self._tensors = builder, tuple(dict.fromkeys(tensors))
+    def __init__(self, builder: Builder, sources: Sequence[Source], feeds: Sequence[Feed], threads: int) -> None:
+        self._builder, self._sources = builder, tuple(dict.fromkeys(sources))
         self._feeds, self._threads = list(feeds), threads
         self.factor = functools.cache(self._factor)
 
@@ -83,30 +85,35 @@ class SecondMoments:
         """True if there are samples."""
         return bool(self._feeds)
 
-    def of(self, tensor: str) -> Float:
-        """Return the second moments of a tensor's last axis."""
-        return self._all[tensor]
+    def of(self, source: Source) -> Float:
+        """Return the second moments of what a weight is multiplied with."""
+        return self._all[source]
 
-    def _factor(self, tensor: str) -> Float:
-        return factor(self.of(tensor))
+    def _factor(self, source: Source) -> Float:
+        return factor(self.of(source))
 
     @functools.cached_property
-    def _all(self) -> dict[str, Float]:
-        outputs = {value.name for value in self._builder.graph.outputs}
-        serialized = self._builder.assemble(None, tuple(name for name in self._tensors if name not in outputs))
+    def _all(self) -> dict[Source, Float]:
+        graph = self._builder.graph
+        known = {value.name for value in (*graph.outputs, *graph.inputs)}
+        names = list(dict.fromkeys(source.tensor for source in self._sources))
+        inputs = {value.name for value in graph.inputs}
+        serialized = self._builder.assemble(None, tuple(name for name in names if name not in known))
         options = sessions.options(self._threads)
         session = sessions.create(serialized.skeleton(), options, serialized.store.path.parent)
-        sums: dict[str, Float] = {}
-        waiting: dict[str, list[Float]] = {name: [] for name in self._tensors}
+        computed = [name for name in names if name not in inputs]
+        sums: dict[Source, Float] = {}
+        waiting: dict[Source, list[Float]] = {source: [] for source in self._sources}
         for place, feed in enumerate(self._feeds):
-            for name, values in zip(self._tensors, session.run(list(self._tensors), feed), strict=True):
-                waiting[name].append(values.reshape(-1, values.shape[-1]))
-            if sum(map(len, waiting[self._tensors[0]])) < _ROWS_AT_ONCE and place + 1 < len(self._feeds):
-                continue
-            for name, parts in waiting.items():
+            outputs = session.run(computed, feed) if computed else []
+            values = dict(feed) | dict(zip(computed, outputs, strict=True))
+            for source, parts in waiting.items():
+                parts.append(source.rows(values[source.tensor], _PATCHES))
+                if sum(map(len, parts)) < _ROWS_AT_ONCE and place + 1 < len(self._feeds):
+                    continue
                 rows = np.concatenate(parts)
                 product = rows.T @ rows
-                sums[name] = product if name not in sums else np.add(sums[name], product, out=sums[name])
+                sums[source] = product if source not in sums else np.add(sums[source], product, out=sums[source])
                 parts.clear()
         for array in sums.values():
             np.bitwise_and(array.view(np.int32), _DROPPED, out=array.view(np.int32))
