@@ -90,7 +90,7 @@ def _check_head(name: str) -> None:
     if name.endswith(_GENERATING):
         raise ModelError(
             f"a {name} generates token by token with a cache, which a plain export does not have: export it with "
-            "optimum-onnx and pass the .onnx file"
+            "the model builder of onnxruntime-genai, and pass the folder that it writes"
         )
 
 

@@ -29,7 +29,7 @@ _DAMPING = (0.01, 0.1, 1.0)
 
 
 class Source(NamedTuple):
-    """What a matrix is multiplied with: the last axis of a tensor, or the patches that a convolution sees.
+    """The other side of a product with a matrix: the last axis of a tensor, or the patches that a convolution sees.
 
     Attributes:
         tensor: the tensor.
