@@ -21,7 +21,7 @@ import quaver
 from benchmarks import models, result_files
 from quaver.adapters.onnxrt.adapter import OnnxAdapter
 
-MODELS = ("paraphrase_minilm", "gte_small", "mobilenetv2_cifar10", "page_orientation", "key_cnn")
+MODELS = ("mobilenetv2_cifar10", "fashion_dscnn", "resnet8_cifar10", "minilm_imdb", "minilm_retrieval")
 EIGHT_BITS, NEAREST, ROUNDED = "convolutions in 8 bits", "nearest", "second moments"
 
 
