@@ -109,6 +109,7 @@ def criterion(setting: Setting) -> Iterator[Row]:
             relative=ALLOWED,
             higher_is_better=False,
             threads=1,
+            timeout=3600,  # without one, the first success ends the search
             workspace=Path(folder) / "run",
             report=False,
         )
