@@ -19,6 +19,7 @@ from quaver.adapters.registry import (
     load_unmodified,
     load_with,
     register_adapter,
+    runtimes_of,
 )
 from quaver.adapters.repairs.base import Repair, RepairableOp, refuse_repairs, register_repair
 from quaver.adapters.repairs.builtin import BiasCorrection, Equalisation, Smoothing
@@ -50,6 +51,7 @@ __all__ = [
     "refuse_repairs",
     "register_adapter",
     "register_repair",
+    "runtimes_of",
 ]  # fmt: skip
 
 disable_telemetry()

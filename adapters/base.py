@@ -98,6 +98,10 @@ class Adapter(ABC):
             ModelError: if the model cannot be tuned. `quaver.adapters.load_with` turns other exceptions into one.
         """
 
+    @classmethod  # noqa: B027 - most adapters import their packages
+    def check_installed(cls) -> None:
+        """Raise a `SettingsError` if a package is missing that runs the models."""
+
     @property
     @abstractmethod
     def fingerprint(self) -> str:

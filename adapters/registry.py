@@ -174,6 +174,26 @@ def runtime_names() -> list[str]:
     return list(dict.fromkeys(adapter.runtime_name for adapter in ordered if adapter.runtime_name))
 
 
+def runtimes_of(model: ModelLike, framework: str | None = None) -> list[str]:
+    """Return the runtimes that can run a model, the usual one first.
+
+    Raises:
+        SettingsError: if there is only one, or a package is missing.
+    """
+    usual = _accepting(model, framework).runtime_name
+    names = [usual] if usual else []
+    for name, adapter in _usable():
+        if adapter.runtime_name and _accepts(name, adapter, model):
+            adapter.check_installed()
+            names.append(adapter.runtime_name)
+    names = list(dict.fromkeys(names))
+    if len(names) < 2:
+        raise SettingsError(
+            f"a model of {_accepting(model, framework).name} runs in one runtime only: leave `runtime` out"
+        )
+    return names
+
+
 def _on_runtime(model: ModelLike, adapter: type[Adapter], runtime: str) -> type[Adapter]:
     """Return the adapter that runs the models of another one in a runtime."""
     names = runtime_names()

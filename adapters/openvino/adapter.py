@@ -25,6 +25,10 @@ class OpenVinoAdapter(OnnxAdapter):
     implied_formats = MappingProxyType({})
 
     @classmethod
+    def check_installed(cls) -> None:
+        core()
+
+    @classmethod
     def load(cls, model: ModelLike, options: AdapterOptions) -> OnnxAdapter:
-        core()  # a package that is missing is reported before any work
+        cls.check_installed()  # reported before any work
         return super().load(model, options)

@@ -12,6 +12,7 @@ from quaver.api.config.config import Config
 from quaver.api.config.keywords import Settings
 from quaver.api.config.resolve import ConfigLike, ResolvedSettings, resolve_settings
 from quaver.api.display.choose import display
+from quaver.api.fastest import is_fastest, tune_fastest
 from quaver.api.result import TuneResult
 from quaver.api.session import TuningRun
 from quaver.api.signals import terminating
@@ -114,7 +115,8 @@ def fit(
         portable: Make int8 models compute the same on x86 processors with and without VNNI. True limits weights so that
             no sum overflows without VNNI. By default it is on where the adapter supports it.
         framework: The framework whose adapter loads the model; by default the model decides.
-        runtime: What runs the model, as deployed: `onnxruntime` (the default) or `openvino`, for ONNX models.
+        runtime: What runs the model, as deployed: `onnxruntime` (the default) or `openvino`, for ONNX models. `fastest`
+            tunes for both and chooses.
         threads: Threads of one inference, as deployed; 0 lets the runtime choose. With 0, latency is measured on one
             thread.
         batch: Samples per inference, as deployed; latency is measured at this batch. A model with a fixed batch is
@@ -182,6 +184,10 @@ def tune(request: TuneRequest) -> TuneResult:
     config = request.settings.config
     if request.eval_func is not None:
         check_direction(request.eval_func, config)
+    if is_fastest(config):
+        return tune_fastest(
+            request, lambda settings, data: tune(replace(request, settings=settings, calib_dataloader=data))
+        )
     if isinstance(config.calibration_sampling_size, tuple) and config.resume is None:
         return _tune_each_size(request, config.calibration_sampling_size)
     with contextlib.ExitStack() as stack:

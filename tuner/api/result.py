@@ -18,6 +18,7 @@ from quaver.api.display.format import (
 from quaver.api.display.html import WARNED, as_html, trial_rows
 from quaver.api.plugins import load_view
 from quaver.api.result_warnings import drift_phrase, no_gain_summary, size_phrase, warn_of_batch_dependence
+from quaver.api.runtimes import RuntimeOutcome, comparison_lines
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
 from quaver.engine.inspection.output_drift import OutputDrift
@@ -78,6 +79,8 @@ class TuneResult:
             the float model, quantized trials that all failed, and so on.
         skipped_measurements: measurements without labels that were skipped because they ended their process.
         portability: the processor that the verdict was measured on, and those on which it holds.
+        runtimes: with `runtime="fastest"`, the best file for each runtime and which one wins; this result is that of
+            the winner.
     """
 
     best: Trial | None
@@ -106,6 +109,7 @@ class TuneResult:
     warnings: tuple[str, ...] = ()
     skipped_measurements: tuple[str, ...] = ()
     portability: Portability | None = field(repr=False, default=None)
+    runtimes: tuple[RuntimeOutcome, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the best model to a file, even if it misses the criterion: check `met` first."""
@@ -193,6 +197,7 @@ class TuneResult:
             "" if self.step_latencies is None else str(self.step_latencies),
             size_phrase(self.benefit),
             "" if self.portability is None else str(self.portability),
+            *comparison_lines(self.runtimes),
         ]
         return "\n".join(filter(None, lines))
 

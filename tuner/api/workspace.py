@@ -34,7 +34,7 @@ def open_workspace(config: Config) -> Iterator[tuple[Path, History]]:
         with History.resume(Path(expanded(config.resume)).absolute()) as history:
             yield history.path.parent, history
         return
-    folder, created = _make_folder(config.workspace)
+    folder, created = make_folder(config.workspace)
     try:
         with History.create(folder / FILE_NAME) as history:
             _make_private(history.path)
@@ -60,7 +60,7 @@ def _make_private(path: Path) -> None:
         path.chmod(PRIVATE)
 
 
-def _make_folder(workspace: str | os.PathLike[str] | None) -> tuple[Path, list[Path]]:
+def make_folder(workspace: str | os.PathLike[str] | None) -> tuple[Path, list[Path]]:
     """Return the folder, and the folders that had to be created, the innermost first."""
     if workspace is not None:
         folder = Path(expanded(workspace)).absolute()

@@ -10,6 +10,7 @@ from typing import Any
 from quaver.adapters.calibration.stored import stored_comparison
 from quaver.api.display.format import conversions
 from quaver.api.result import TuneResult
+from quaver.api.runtimes import noted_outcomes
 from quaver.command import output, sentences
 from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit
@@ -155,6 +156,7 @@ def about_the_model(snapshot: Snapshot, best_hash: str = "") -> PlainDict:
         "comparison": None if comparison is None else comparison.to_dict(),
         "unquantizable": unquantizable,
         "portability": None if portability is None else portability.to_dict(),
+        "runtimes": [outcome.to_dict() for outcome in noted_outcomes(snapshot.notes)],
     }
 
 

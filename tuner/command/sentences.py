@@ -11,6 +11,7 @@ from typing import Any
 
 from quaver.api.cost_model import target_of
 from quaver.api.display.format import conversions, converted_phrase, fp32_phrase, latency_phrase, predicted_phrase
+from quaver.api.runtimes import comparison_lines, noted_outcomes
 from quaver.formatting import printable
 from quaver.history import Snapshot
 from quaver.processors import noted_portability
@@ -56,7 +57,13 @@ def about_the_model(snapshot: Snapshot, best_hash: str = "") -> Iterator[str]:
     """Yield conversions of the model, nodes that cannot be quantized, and processors the verdict holds on."""
     portability = noted_portability(snapshot.notes, best_hash)
     processors = "" if portability is None else f"the best model was {portability}"
-    for fact in (converted_phrase(conversions(snapshot.notes)), in_words(from_notes(snapshot.notes)), processors):
+    outcomes = comparison_lines(noted_outcomes(snapshot.notes))
+    for fact in (
+        *outcomes,
+        converted_phrase(conversions(snapshot.notes)),
+        in_words(from_notes(snapshot.notes)),
+        processors,
+    ):
         if fact:
             yield printable(fact)
 

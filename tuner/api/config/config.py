@@ -243,7 +243,10 @@ class Config:
         flag=Flag(metavar="NAME"),
     )
     runtime: str | None = setting(
-        None, "timing", "What runs the model, as deployed: `onnxruntime` (the default) or `openvino`, for ONNX models."
+        None,
+        "timing",
+        "What runs the model, as deployed: `onnxruntime` (the default) or `openvino`, for ONNX models. "
+        "`fastest` tunes for both and chooses.",
     )
     threads: int = setting(
         0,
