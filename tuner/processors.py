@@ -139,7 +139,7 @@ class Bf16Part:
         setting: what tells the runtime to run them in bf16.
         latency: latency of the model relative to the fp32 model's; None if it was not measured.
         fp32_latency: the same if they run in fp32.
-        error: relative output error of the model; None if it was not measured.
+        error: label-free error at the outputs, as strategies see it; None if it was not measured.
         fp32_error: the same if they run in fp32.
     """
 
@@ -157,7 +157,7 @@ class Bf16Part:
         if self.latency is not None and self.fp32_latency is not None:
             figures.append(f"{self.fp32_latency:.2f}x fp32 latency instead of {self.latency:.2f}x")
         if self.error is not None and self.fp32_error is not None:
-            figures.append(f"relative output error {self.fp32_error:.3g} instead of {self.error:.3g}")
+            figures.append(f"output error {self.fp32_error:.3g} instead of {self.error:.3g}")
         return f"{text}; without it: {', '.join(figures)}" if figures else text
 
 

@@ -115,8 +115,7 @@ def fit(
         portable: Make int8 models compute the same on x86 processors with and without VNNI. True limits weights so that
             no sum overflows without VNNI. By default it is on where the adapter supports it.
         framework: The framework whose adapter loads the model; by default the model decides.
-        runtime: What runs the model, as deployed: `onnxruntime` (the default) or `openvino`, for ONNX models. `fastest`
-            tunes for both and chooses.
+        runtime: What runs the model: `onnxruntime` (the default), `openvino`, or `fastest` of both; for ONNX.
         threads: Threads of one inference, as deployed; 0 lets the runtime choose. With 0, latency is measured on one
             thread.
         batch: Samples per inference, as deployed; latency is measured at this batch. A model with a fixed batch is

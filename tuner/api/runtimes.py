@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from quaver.errors import SettingsError
 from quaver.types import PlainDict, PlainMapping
 
 # The value of `runtime` that tunes for every runtime of a model.
@@ -60,6 +61,12 @@ class RuntimeOutcome:
             return figures
         fp32 = "" if self.fp32_latency is None else f"; its fp32 {self.fp32_latency:.2f}x"
         return f"{figures}, {self.latency:.2f}x ({self.milliseconds:.3g} ms{fp32})"
+
+
+def check_single(runtime: str | None) -> None:
+    """Refuse a run in all runtimes where one is needed."""
+    if runtime == FASTEST:
+        raise SettingsError('runtime="fastest" makes a run for each runtime, which only fit does: name one runtime')
 
 
 def comparison_lines(outcomes: Sequence[RuntimeOutcome]) -> list[str]:

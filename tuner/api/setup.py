@@ -22,7 +22,7 @@ from quaver.api.config.resolve import ResolvedSettings
 from quaver.api.config.resume import changed_versions, settings_of_run
 from quaver.api.cost_model import load_cost_model, with_conversions
 from quaver.api.display.format import CONVERSIONS, conversions
-from quaver.api.runtimes import FASTEST
+from quaver.api.runtimes import check_single
 from quaver.engine.compatibility import check_same_ops, ops_version_of, restore, versions_of
 from quaver.engine.event_base import Stage
 from quaver.engine.events import (
@@ -136,8 +136,7 @@ def settle_request(opened: OpenRun, settings: ResolvedSettings, model: ModelLike
     model, data = import_model(
         expanded(model), data, opened.workspace, lambda: opened.observer(StageStarted(Stage.EXPORTING))
     )
-    if config.runtime == FASTEST:
-        raise SettingsError('runtime="fastest" makes a run for each runtime, which only fit does: name one runtime')
+    check_single(config.runtime)
     kind = adapter_for(model, config.framework, config.runtime)
     if history.header is None:
         quant_format = resolve_quant_format(kind, config.quant_format, config.framework)

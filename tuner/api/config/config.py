@@ -243,10 +243,7 @@ class Config:
         flag=Flag(metavar="NAME"),
     )
     runtime: str | None = setting(
-        None,
-        "timing",
-        "What runs the model, as deployed: `onnxruntime` (the default) or `openvino`, for ONNX models. "
-        "`fastest` tunes for both and chooses.",
+        None, "timing", "What runs the model: `onnxruntime` (the default), `openvino`, or `fastest` of both; for ONNX."
     )
     threads: int = setting(
         0,
