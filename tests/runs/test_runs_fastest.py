@@ -10,7 +10,7 @@ from networks import Closeness, chain, inputs
 
 import quaver
 from quaver.adapters import runtimes_of
-from quaver.api.runtimes import RuntimeOutcome, order_of
+from quaver.api.fastest import RuntimeOutcome, order_of
 from quaver.command.main import main
 from quaver.errors import SettingsError
 from quaver.history import read_snapshot

@@ -8,30 +8,116 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from quaver.adapters import Model, load_unmodified, runtimes_of
 from quaver.adapters.samples import make_batch
 from quaver.api.config.config import Config
 from quaver.api.config.resolve import ResolvedSettings
 from quaver.api.config.resume import earlier_settings, resumed_config
-from quaver.api.result import TuneResult
-from quaver.api.runtimes import FASTEST, NOTE, RuntimeOutcome, order_of
 from quaver.api.workspace import make_folder
 from quaver.engine.inspection.diagnose import replayable
 from quaver.engine.timing import latency
 from quaver.errors import QuaverError, SettingsError
 from quaver.files.paths import expanded
 from quaver.history import FILE_NAME, History
-from quaver.types import CalibrationData, ModelLike
+from quaver.types import CalibrationData, ModelLike, PlainDict, PlainMapping
+
+if TYPE_CHECKING:
+    from quaver.api.result import TuneResult
 
 log = logging.getLogger(__name__)
 
+# The value of `runtime` that tunes for every runtime of a model.
+FASTEST = "fastest"
+# The note of a history that holds the outcomes of all runtimes.
+NOTE = "runtimes"
+# The link to the run whose file was chosen.
 WINNER = "winner"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOutcome:
+    """The best file for one runtime.
+
+    Attributes:
+        runtime: the value of `runtime`.
+        wins: True for the file and the runtime that were chosen.
+        met: whether it meets the criterion; None if nothing was evaluated.
+        score: its score; None if nothing was evaluated.
+        trial: its trial in the history of this runtime; None if no trial has a score.
+        evaluations: calls of eval_func for this runtime, the baseline included.
+        latency: of the file, relative to the fp32 model in the usual runtime; all were timed interleaved. None if there
+            were no samples to time on.
+        fp32_latency: the same of the fp32 model in this runtime.
+        milliseconds: of one inference of the file.
+        workspace: the folder of the run.
+    """
+
+    runtime: str
+    wins: bool
+    met: bool | None
+    score: float | None
+    trial: int | None
+    evaluations: int
+    latency: float | None
+    fp32_latency: float | None
+    milliseconds: float | None
+    workspace: str
+
+    def to_dict(self) -> PlainDict:
+        """Return builtins, for the history and for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, noted: PlainMapping) -> RuntimeOutcome:
+        """Return the outcome that `to_dict` made builtins of."""
+        return cls(**{name: noted[name] for name in cls.__dataclass_fields__})
+
+    def __str__(self) -> str:
+        verdict = {True: "meets the criterion", False: "misses the criterion", None: "not evaluated"}[self.met]
+        score = "" if self.score is None else f", score {self.score:.6g}"
+        figures = f"{self.runtime}: {verdict}{score}, {self.evaluations} evaluations"
+        if self.latency is None or self.milliseconds is None:
+            return figures
+        fp32 = "" if self.fp32_latency is None else f"; its fp32 {self.fp32_latency:.2f}x"
+        return f"{figures}, {self.latency:.2f}x ({self.milliseconds:.3g} ms{fp32})"
+
+
+def check_single(runtime: str | None) -> None:
+    """Refuse a run in all runtimes where one is needed."""
+    if runtime == FASTEST:
+        raise SettingsError('runtime="fastest" makes a run for each runtime, which only fit does: name one runtime')
+
+
+def comparison_lines(outcomes: Sequence[RuntimeOutcome]) -> list[str]:
+    """Return which runtime wins and the figures of all, a line each; nothing for a run in one runtime."""
+    winner = next((outcome for outcome in outcomes if outcome.wins), None)
+    if winner is None:
+        return []
+    reference = "latencies relative to fp32 in the usual runtime, all timed interleaved"
+    return [f"the fastest runtime is {winner.runtime} ({reference}):", *(f"  {outcome}" for outcome in outcomes)]
+
+
+def noted_outcomes(notes: PlainMapping) -> tuple[RuntimeOutcome, ...]:
+    """Return the outcomes that a history holds; nothing if it has none that can be read."""
+    noted = notes.get(NOTE)
+    try:
+        return tuple(map(RuntimeOutcome.from_dict, noted)) if isinstance(noted, list | tuple) else ()
+    except (AttributeError, KeyError, TypeError):
+        return ()
+
+
+def order_of(outcome: RuntimeOutcome, loss: float | None) -> tuple[bool, float, float]:
+    """Return a key: those that meet the criterion first, by latency; the others by loss."""
+    misses = outcome.met is False or outcome.trial is None
+    latency = math.inf if outcome.latency is None else outcome.latency
+    return misses, (math.inf if loss is None else loss) if misses else 0.0, latency
 
 
 class Request(Protocol):
@@ -122,7 +208,8 @@ def _compared(runs: Sequence[RuntimeRun], request: Request, data: CalibrationDat
     fp32: dict[str, float] = {}
     if data is not None and files:
         floats = {
-            run.runtime: load_unmodified(request.model, config.threads, config.framework, run.runtime) for run in runs
+            run.runtime: load_unmodified(request.model, config.threads or 1, config.framework, run.runtime)
+            for run in runs
         }
         models: list[Model] = [*floats.values(), *files.values()]
         feed = make_batch(data, next(iter(floats.values())).inputs, config.batch)

@@ -16,9 +16,9 @@ from quaver.api.display.format import (
     trust_phrases,
 )
 from quaver.api.display.html import WARNED, as_html, trial_rows
+from quaver.api.fastest import RuntimeOutcome, comparison_lines
 from quaver.api.plugins import load_view
 from quaver.api.result_warnings import drift_phrase, no_gain_summary, size_phrase, warn_of_batch_dependence
-from quaver.api.runtimes import RuntimeOutcome, comparison_lines
 from quaver.budget import StopReason
 from quaver.criterion import Criterion
 from quaver.engine.inspection.output_drift import OutputDrift

@@ -22,7 +22,7 @@ from quaver.api.config.resolve import ResolvedSettings
 from quaver.api.config.resume import changed_versions, settings_of_run
 from quaver.api.cost_model import load_cost_model, with_conversions
 from quaver.api.display.format import CONVERSIONS, conversions
-from quaver.api.runtimes import check_single
+from quaver.api.fastest import check_single
 from quaver.engine.compatibility import check_same_ops, ops_version_of, restore, versions_of
 from quaver.engine.event_base import Stage
 from quaver.engine.events import (
@@ -268,8 +268,7 @@ def build_search(request: RunRequest, adapter: Adapter, objective: Objective, co
     """Build the tuning space and the objective of a calibrated model."""
     # Not the ops of `check_rules`: a restored calibration of an older version removes the repairs it has no data for.
     ops = ops_by_rules(request.config, adapter, objective)
-    if cost_model is not None:  # it holds no times in bf16
-        ops = without_bf16(ops)
+    ops = ops if cost_model is None else without_bf16(ops)  # a cost model has no times in bf16
     space = TuningSpace(ops if request.is_calibrated else without_calibration(ops))
     space = space.without(abilities.ops_with_mask_values(adapter))
     if not space.quantizable:

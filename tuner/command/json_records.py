@@ -9,8 +9,8 @@ from typing import Any
 
 from quaver.adapters.calibration.stored import stored_comparison
 from quaver.api.display.format import conversions
+from quaver.api.fastest import noted_outcomes
 from quaver.api.result import TuneResult
-from quaver.api.runtimes import noted_outcomes
 from quaver.command import output, sentences
 from quaver.engine.inspection.output_drift import OutputDrift
 from quaver.engine.scoring.benefit import Benefit

@@ -11,7 +11,7 @@ from typing import Any
 
 from quaver.api.cost_model import target_of
 from quaver.api.display.format import conversions, converted_phrase, fp32_phrase, latency_phrase, predicted_phrase
-from quaver.api.runtimes import comparison_lines, noted_outcomes
+from quaver.api.fastest import comparison_lines, noted_outcomes
 from quaver.formatting import printable
 from quaver.history import Snapshot
 from quaver.processors import noted_portability
