@@ -28,7 +28,7 @@ EIGHT_BITS, NEAREST, ROUNDED = "convolutions in 8 bits", "nearest", "second mome
 def tuned(name: str, what: str) -> dict[str, Any]:
     """Tune a model in one way, and return a row."""
     bench = models.load(name)
-    rules = {"Conv": {"weight": {"bits": 8}}} if what == EIGHT_BITS else None
+    rules = {"Conv": {"weight": {"dtype": ["int8", "fp32"]}}} if what == EIGHT_BITS else {}
     patch = mock.patch.object(OnnxAdapter, "_more_to_record", lambda self: {})
     with tempfile.TemporaryDirectory() as folder:
         if what != ROUNDED:
