@@ -42,9 +42,10 @@ def tuned(name: str, what: str) -> dict[str, Any]:
         mock.patch.stopall()
         best, fp32 = result.best, result.fp32
         assert best is not None and fp32 is not None and result.model is not None
+        counts = {str(kind): count for kind, count in best.config.counts.items()}
         return {
             "model": name, "what": what, "met": result.met, "fp32": result.baseline, "score": best.score,
-            "size": best.model_size / fp32.model_size, "ops": {str(kind): count for kind, count in best.config.counts.items()}, "evaluations": result.evaluations,
+            "size": best.model_size / fp32.model_size, "ops": counts, "evaluations": result.evaluations,
             "held_out": bench.held_out_eval_func(result.model), "cpu_seconds": seconds,
         }  # fmt: skip
 
