@@ -425,6 +425,64 @@ def _duration(hours: float) -> str:
 
 
 # The result file and the function that writes its table, by the name in the page.
+def language_model() -> str:
+    """Perplexity and divergence of a language model by size, beside ONNX Runtime's tool."""
+    rows = [row for row in result_files.rows_of("language_model") if row["part"] != "times"]
+    whole = next(row["bytes"] for row in rows if row["part"] == "float")
+    cells = [
+        (
+            row["what"],
+            f"{row['bytes'] / 1e6:.1f} ({row['bytes'] / whole:.3f})",
+            f"{row['perplexity']:.2f}",
+            number(row.get("divergence")),
+            f"{row['other_perplexity']:.2f}",
+            number(row.get("other_divergence")),
+        )
+        for row in rows
+    ]
+    head = (
+        "SmolLM2-135M",
+        "MB (part of fp32)",
+        "perplexity",
+        "divergence",
+        "perplexity, reviews",
+        "divergence, reviews",
+    )
+    return markdown(head, cells)
+
+
+def generation() -> str:
+    """Tokens that a quantized folder continues like the float folder."""
+    rows = result_files.rows_of("generation")
+    return markdown(("prompt", "equal tokens of 40"), [(repr(row["prompt"]), row["equal_tokens"]) for row in rows])
+
+
+def rounding() -> str:
+    """Size at a criterion of 1 % with weights of four bits, rounded in two ways."""
+    cells = [
+        (
+            f"`{row['model']}` ({number(row['fp32'])})",
+            row["what"],
+            number(row["score"]),
+            number(row["held_out"]),
+            number(row["size"]),
+            ", ".join(str(count) for count in row["ops"].values()),
+            row["evaluations"],
+        )
+        for row in result_files.rows_of("rounding")
+    ]
+    head = (
+        "model (fp32)",
+        "weights of four bits",
+        "score",
+        "held-out",
+        "size / fp32 size",
+        "int4, int8, fp32",
+        "evaluations",
+    )
+    return markdown(head, cells)
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "portable": ("portable", portable),
     "portable-ways": ("portable", portable_ways),
@@ -443,6 +501,9 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "simulation": ("simulation", simulation),
     **{name: ("comparison", partial(comparison.written, name)) for name in comparison.TABLES},
     "learned": ("learned", learned),
+    "language-model": ("language_model", language_model),
+    "generation": ("generation", generation),
+    "rounding": ("rounding", rounding),
 }
 # Result files of earlier versions, and why they were not measured again. A test fails if one of them is not older, and
 # if another one is.

@@ -39,6 +39,13 @@ class Plot:
             raise SettingsError(f"`by` must be {' or '.join(axes())}, not {by!r}")
         return tradeoff_figure(self._data(), by)
 
+    def sizes(self) -> go.Figure:
+        """Return the divergence of a language model over the bytes of its weights."""
+        _check_plotly()
+        from quaver.insights.figures.tradeoff import sizes_figure
+
+        return sizes_figure(self._data())
+
     def ops(self) -> go.Figure:
         """Return the error and the time of every op, in graph order."""
         _check_plotly()

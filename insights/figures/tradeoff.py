@@ -8,6 +8,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from quaver.engine.timing.objective import OBJECTIVES, Axis, axes
+from quaver.engine.weight_probe import CONFIGS, recorded_table
 from quaver.formatting import loss
 from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.text import figure_text
@@ -27,6 +28,8 @@ from quaver.insights.figures.style import (
 
 # Judgement: with more trials, their numbers overlap in the figure.
 MAX_NUMBERED = 40
+# Sizes of the curve of a language model. Judgement: a smooth line.
+MAX_SIZES = 65
 
 
 def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
@@ -47,6 +50,33 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
     _add_limit(figure, data, axis)
     unit = " %" if data.criterion.is_relative else ""
     return styled(figure, 440, x={"title": axis.title}, y={"title": f"loss{unit} (below 0: better than fp32)"})
+
+
+def sizes_figure(data: RunData) -> go.Figure:
+    """Draw the predicted divergence of the next token over the bytes of all weights, and of the models that were tried.
+
+    Predictions leave out what kernels add by rounding activations, so models lie above the line.
+    """
+    notes = data.snapshot.notes
+    table = recorded_table(notes)
+    if table is None:
+        return empty("Only runs of language models have this curve.")
+    curve = [assignment for assignment in table.curve(MAX_SIZES) if assignment.divergence > 0]
+    figure = go.Figure()
+    x, y = [assignment.bytes / 1e6 for assignment in curve], [assignment.divergence for assignment in curve]
+    figure.add_scatter(x=x, y=y, name="predicted", mode="lines+markers", line={"color": INT8})
+    measured = notes.get(CONFIGS, {})
+    tried = [row.trial for row in data.rows if row.trial.config.fingerprint in measured]
+    if tried:
+        figure.add_scatter(
+            x=[trial.model_size / 1e6 for trial in tried],
+            y=[measured[trial.config.fingerprint] for trial in tried],
+            text=[f"trial {trial.number}" for trial in tried],
+            name="measured, whole file",
+            mode="markers",
+            marker={"color": MET, "size": 10},
+        )
+    return styled(figure, x={"title": "size (MB)"}, y={"title": "divergence (nats a token)", "type": "log"})
 
 
 class _Point(NamedTuple):

@@ -40,6 +40,17 @@ def test_the_smallest_model_within_a_divergence_takes_few_evaluations(tmp_path: 
     assert again.sha256 == result.best.model_hash
 
 
+def test_the_curve_of_sizes_comes_from_the_run_and_is_monotone(tmp_path: Path) -> None:
+    result = tuned(tmp_path / "run", absolute=0.02, higher_is_better=False, objective="size", max_trials=1)
+    curve = result.size_curve(9)
+    assert len(curve) > 5
+    assert [point.bytes for point in curve] == sorted(point.bytes for point in curve)
+    assert [point.divergence for point in curve] == sorted((point.divergence for point in curve), reverse=True)
+    predicted, measured = result.plot.sizes().data
+    assert predicted.name == "predicted" and len(predicted.x) > 5
+    assert measured.x[0] == pytest.approx(result.trials[0].model_size / 1e6)
+
+
 def fp32_size() -> int:
     with opened(decoder(), calibrate=False) as adapter:
         return adapter.assemble(None).size

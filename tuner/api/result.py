@@ -28,11 +28,14 @@ from quaver.engine.scoring.judge import Confidence, pareto
 from quaver.engine.scoring.losses import LimitLoss
 from quaver.engine.timing.objective import Objective
 from quaver.engine.timing.steps import StepLatencies
+from quaver.engine.weight_probe import recorded_table
 from quaver.errors import MissingPackageError, ModelError
 from quaver.files.paths import expanded
+from quaver.history import read_snapshot
 from quaver.processors import Portability
 from quaver.trial import Trial
 from quaver.unquantizable import Unquantizable, in_words
+from quaver.weight_table import Assignment
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -151,9 +154,24 @@ class TuneResult:
         """
         return pareto(self.trials, self.objective.trade_against)
 
+    def size_curve(self, points: int = 33) -> tuple[Assignment, ...]:
+        """Return the best choices for the weights of a language model in each size, smallest first; else none.
+
+        Each has its `bytes`, of the weights alone, and the `divergence` of the next token that was predicted for it,
+        without what kernels add by rounding activations. No model is built for it. `plot.sizes()` draws it.
+
+        Args:
+            points: the number of sizes, in equal steps from the smallest to fp32.
+        """
+        table = recorded_table(read_snapshot(self.history_path).notes)
+        return () if table is None else tuple(table.curve(points))
+
     @property
     def plot(self) -> Plot:
-        """Return the figures of the run, drawn with plotly: `trials()`, `pareto()`, `ops()`, `histogram(op)`."""
+        """Return the figures of the run, drawn with plotly.
+
+        They are `trials()`, `pareto()`, `sizes()`, `ops()` and `histogram(op)`.
+        """
         plot: Plot = load_view("plot")(self.workspace)
         return plot
 

@@ -19,7 +19,7 @@ from quaver.history import History
 from quaver.history.records.choices import from_choice, to_choices
 from quaver.ops import QuantConfig
 from quaver.probe import Probe
-from quaver.types import PlainDict
+from quaver.types import PlainDict, PlainMapping
 from quaver.weight_table import WeightOption, WeightTable
 
 TABLE, GROUPS, CONFIGS = "probe.weight_table", "probe.weight_groups", "probe.divergence"
@@ -78,6 +78,11 @@ class WeightProbe(Probe):
                 divergence = math.inf
             self._history.extend_note(CONFIGS, {key: divergence})
         return float(self._history.notes[CONFIGS][key])
+
+
+def recorded_table(notes: PlainMapping) -> WeightTable | None:
+    """Return the weight table of a run from the notes of its history; None if it tuned no language model."""
+    return _from_records(notes[TABLE]) if TABLE in notes else None
 
 
 def _to_records(table: WeightTable) -> list[list[PlainDict]]:
