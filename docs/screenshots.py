@@ -1,5 +1,7 @@
 """Make the pictures of docs/insights.md: tune the demo and a real model, open the page, and take screenshots.
 
+The folder docs/insights/views gets every view of the demo in light, dark and narrow, to be looked at.
+
     python docs/screenshots.py [FOLDER]
 
 FOLDER stores the runs, so that a second call only takes the pictures. This needs the extra `insights`, playwright,
@@ -23,6 +25,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURES = Path(__file__).with_name("insights")
 NAME = "mobilenetv2_cifar10"
 VIEWS = ("verdict", "trials", "tradeoff", "culprits", "ops", "op", "graph", "profile", "compare")
+STYLES: dict[str, dict[str, Any]] = {
+    "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
+}
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -66,6 +73,23 @@ class Camera:
         self.page.screenshot(path=PICTURES / f"{name}.png", clip={"x": 0, "y": 0, "width": 1280, "height": height})
 
 
+def take_views(browser: Any, url: str) -> None:
+    """Take every view, as the system of a reader shows it: light, dark, and on a telephone."""
+    folder = PICTURES / "views"
+    folder.mkdir(exist_ok=True)
+    for style, options in STYLES.items():
+        context = browser.new_context(**options)
+        page = context.new_page()
+        page.goto(url)
+        page.wait_for_selector(".view.verdict .headline")
+        for place, view in enumerate(VIEWS):
+            page.locator(".tab").nth(place).click()
+            page.wait_for_selector(f".view.{view}")
+            page.wait_for_timeout(2500)
+            page.screenshot(path=folder / f"{view}_{style}.png")
+        context.close()
+
+
 def main() -> None:
     """Tune the models that FOLDER does not contain, and take the pictures."""
     from playwright.sync_api import sync_playwright
@@ -89,6 +113,8 @@ def main() -> None:
                     camera.page.set_viewport_size({"width": 1280, "height": height})
                     camera.take(view, f"{prefix}_{view}", height)
                 camera.page.close()
+        with serve([folder / "digits"], port=0) as page:
+            take_views(browser, page.url)
         with serve([folder], port=0) as page:
             camera = Camera(browser, page.url)
             camera.take("compare", "compare")

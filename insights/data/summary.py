@@ -166,7 +166,8 @@ def _facts(data: RunData) -> list[Fact]:
     facts.append(Fact("best score", best_score, f"trial {best.number} of {len(data.rows)}"))
     facts += _trust(data, best)
     facts += _drift(data, best)
-    facts.append(Fact("ops", op_counts(best), f"of {len(data.ops)}"))
+    most, *others = op_counts(best, "\n").split("\n")
+    facts.append(Fact("ops", most, ", ".join((*others, f"of {len(data.ops)}"))))
     facts.append(_latency(data))
     facts += _processors(data, best)
     if base is not None and base.model_size and best.model_size:
@@ -258,8 +259,7 @@ def _latency(data: RunData) -> Fact:
     if milliseconds is None:
         return Fact("latency", f"{ratio:.2f}x fp32", where.removeprefix("; "))
     spread = 100 * measured.get("latency_spread", 0.0)
-    value = f"{duration(milliseconds / 1e3)} ±{spread:.0f} %"
-    return Fact("latency", value, f"{ratio:.2f}x fp32{where}")
+    return Fact("latency", duration(milliseconds / 1e3), f"±{spread:.0f} %; {ratio:.2f}x fp32{where}")
 
 
 def costs(data: RunData) -> dict[str, float]:

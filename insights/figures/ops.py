@@ -20,6 +20,7 @@ from quaver.insights.figures.style import (
     FP32,
     GRID,
     INT8,
+    MAX_SINGLE_TICKS,
     MET,
     REST,
     empty,
@@ -141,7 +142,10 @@ def steps_figure(data: RunData, path: Sequence[BestScore]) -> go.Figure:
     if base is not None and base.score is not None:
         allowed = allowed_score(base.score, criterion.first)
         figure.add_hline(**level(allowed, f"allowed {allowed:.4g}", MET, "dash"))
-    return styled(figure, 340, legend=False, x={"title": "ops in fp32", "tickformat": "d"}, y={"title": "best score"})
+    counts = [step.fp32 for step in path]
+    whole = {"dtick": 1} if max(counts) - min(counts) < MAX_SINGLE_TICKS else {}
+    across = {"title": "ops in fp32", "tickformat": "d", **whole}
+    return styled(figure, 340, legend=False, x=across, y={"title": "best score"})
 
 
 def graph_figure(graph: Graph) -> go.Figure:

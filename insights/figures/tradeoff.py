@@ -14,6 +14,7 @@ from quaver.insights.data.run_reader import RunData
 from quaver.insights.data.text import figure_text
 from quaver.insights.data.trial_rows import TrialRow
 from quaver.insights.figures.style import (
+    FP32,
     INT8,
     MET,
     NOT_MET,
@@ -47,6 +48,7 @@ def tradeoff_figure(data: RunData, by: str = "latency") -> go.Figure:
     _add_trials(figure, data, points, by)
     _add_front(figure, points)
     _add_best(figure, data, points)
+    _add_float_model(figure, data, axis)
     _add_limit(figure, data, axis)
     unit = " %" if data.criterion.is_relative else ""
     return styled(figure, 440, x={"title": axis.title}, y={"title": f"loss{unit} (below 0: better than fp32)"})
@@ -137,6 +139,18 @@ def _add_best(figure: go.Figure, data: RunData, points: list[_Point]) -> None:
                 marker=best_marker(),
                 hoverinfo="skip",
             )
+
+
+def _add_float_model(figure: go.Figure, data: RunData, axis: Axis) -> None:
+    """Draw the float model, which loses nothing, so that a single trial has something to be compared with."""
+    if data.baseline is None:
+        return
+    position = 1.0 if axis.title.endswith("relative to fp32") else axis.position(data.baseline)
+    if position is not None:
+        figure.add_scatter(
+            x=[position], y=[0.0], mode="markers", name="fp32", hoverinfo="skip",
+            marker={"color": FP32, "symbol": "diamond", "size": 10},
+        )  # fmt: skip
 
 
 def _add_limit(figure: go.Figure, data: RunData, axis: Axis) -> None:

@@ -21,6 +21,8 @@ from quaver.types import PlainDict
 
 # The size of a node in pixels, and the distances between nodes.
 WIDTH, HEIGHT, COLUMN, LANE = 148, 42, 190, 74
+# The height of the frame in pixels, and that of a graph whose ops are in one row.
+FRAME_HEIGHT, MIN_FRAME_HEIGHT = 560, 300
 # Judgement: columns that fit a screen at a legible size. A longer graph begins at its left end.
 MAX_FITTED = 9
 COLOURS = {"precision": "precision", "error": "error", "time": "time"}
@@ -79,7 +81,8 @@ def layout(context: ViewContext) -> list[Component]:
         cyto.Cytoscape(
             id={"part": "graph"}, elements=elements(ops, default, (), "precision"),
             layout=arrangement(ops, default), **view_of(ops, default),
-            stylesheet=_STYLESHEET, style={"width": "100%", "height": "560px"}, className="graph-frame",
+            stylesheet=_STYLESHEET, className="graph-frame",
+            style={"width": "100%", "height": f"{frame_height(ops, default)}px"},
             minZoom=0.02, maxZoom=3, responsive=True,
         ),
         html.Div(id={"part": "graph-node"}),
@@ -96,7 +99,13 @@ def view_of(ops: Sequence[OpRow], depth: int | None) -> PlainDict:
     if _fits(ops, depth):
         return {}
     lowest = min(node.lane for node in make_graph(ops, depth).nodes)
-    return {"zoom": 0.8, "pan": {"x": 90, "y": 280 + 0.4 * LANE * lowest}}
+    return {"zoom": 0.8, "pan": {"x": 90, "y": frame_height(ops, depth) / 2 + 0.4 * LANE * lowest}}
+
+
+def frame_height(ops: Sequence[OpRow], depth: int | None) -> int:
+    """Return the height of the frame in pixels: less for a graph without branches."""
+    lanes = [node.lane for node in make_graph(ops, depth).nodes]
+    return min(FRAME_HEIGHT, MIN_FRAME_HEIGHT + round(LANE * (max(lanes, default=0) - min(lanes, default=0))))
 
 
 def _fits(ops: Sequence[OpRow], depth: int | None) -> bool:
