@@ -109,7 +109,7 @@ def _repaired(config: QuantConfig, ops: Iterable[Op], repair: str) -> QuantConfi
 def _is_slower(before: QuantConfig, after: QuantConfig, probe: Probe) -> bool:
     """Return True if the second configuration takes clearly more time."""
     first, second = probe.speeds([before, after])
-    return second > TUNING.tie * first
+    return second > TUNING.clear_tie * first
 
 
 def _is_rescaling(repair: str) -> bool:

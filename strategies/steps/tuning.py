@@ -38,6 +38,9 @@ class AutoTuning:
     little_gain: float = 0.95
     # Then times up to this factor apart are tied: figures of small models repeat to two percent on a busy machine.
     tie_of_little_gain: float = 1.03
+    # A repair that brings the error clearly down may take up to this many times as long before that counts. Judgement:
+    # figures of a model of 25 microseconds on a busy machine repeat to 2 %.
+    clear_tie: float = 1.03
     # Ops save as much as another one within this part of what that saves, or this part of the model's time. Judgement:
     # times of equal ops in one profile differ by up to a fifth.
     equal_gain: float = 0.25

@@ -189,7 +189,7 @@ class AdapterProbe(WeightProbe):
         if missing:
             self.check_time()
             self.samples()
-            measured = dict(zip(missing, self._runner.run_group(SPEED, missing), strict=True))
+            measured = dict(zip(missing, self._measured_speeds(missing, configs, recorded), strict=True))
             self._record_times(
                 "speed", {config.fingerprint: speed for config, speed in measured.items() if speed is not None}
             )
@@ -199,6 +199,21 @@ class AdapterProbe(WeightProbe):
                     if config.fingerprint in died:
                         self._errors.find_fatal_ops(config)
         return [self._history.notes["probe.speed"][config.fingerprint] for config in configs]
+
+    def _measured_speeds(
+        self, missing: Sequence[QuantConfig], configs: Sequence[QuantConfig], recorded: PlainMapping
+    ) -> list[float | None]:
+        """Measure configurations, together with one of those that they are compared with.
+
+        Figures of two measurements differ by the noise of the float model in both. So one that is known is measured
+        again, and the new figures are given on its scale.
+        """
+        known = [config for config in configs if recorded.get(config.fingerprint, math.inf) < math.inf][:1]
+        speeds = self._runner.run_group(SPEED, [*known, *missing])
+        if not known or speeds[0] is None:
+            return speeds[len(known) :]
+        scale = recorded[known[0].fingerprint] / speeds[0]
+        return [None if speed is None else scale * speed for speed in speeds[1:]]
 
     def _times_of(self, name: str, keyed: Mapping[str, QuantConfig]) -> PlainMapping:
         """Return the recorded times, by key, with those that an earlier run on this machine has cached."""

@@ -188,3 +188,24 @@ def test_errors_of_another_definition_are_not_mixed_with_new_ones(history: Histo
     probe = probe_of(history)
     assert probe.output_error(config) < 100 and max(probe.sensitivity().values()) < 100
     assert history.notes["probe.output_error"] == {config.fingerprint: 123.0}
+
+
+def test_a_speed_is_told_on_the_scale_of_what_it_is_compared_with(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The float model was 4 % slower in the second measurement, so that all relative times came out smaller."""
+    first, second, third = SPACE.default_config(), SPACE.default_config().fallback("op1"), SPACE.all_fp32()
+    probe = probe_of(history)
+    answers = iter([[0.5], [0.48, 0.6], [None, 0.7]])
+    groups: list[list[QuantConfig]] = []
+
+    def run_group(kind: str, configs: list[QuantConfig]) -> list[float | None]:
+        groups.append(list(configs))
+        return list(next(answers))
+
+    monkeypatch.setattr(probe._runner, "run_group", run_group)
+    assert probe.speeds([first]) == [0.5]
+    assert probe.speeds([first, second]) == [0.5, pytest.approx(0.625)]
+    assert probe.speeds([first, third]) == [0.5, 0.7]  # what was known does not run any more
+    assert groups == [[first], [first, second], [first, third]]
+    assert probe.speeds([first, second, third]) == [0.5, pytest.approx(0.625), 0.7]
