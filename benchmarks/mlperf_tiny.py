@@ -194,7 +194,7 @@ def main() -> None:
                 if row["model"] == task.name:
                     print(row, flush=True)
     title = "MLPerf Tiny, image classification: int8 models beside the reference"
-    result_files.write("mlperf_tiny", title, rows, packages=["ai-edge-litert", "tensorflow", "openvino"])
+    result_files.write("mlperf_tiny", title, rows, packages=["ai-edge-litert", "openvino"])
 
 
 if __name__ == "__main__":

@@ -511,7 +511,6 @@ NOT_REPEATED: dict[str, str] = {
     "diagnosis": "it waits for a machine without other work",
     "early_stop": "it needs scores of models that take an hour to prepare",
     "kernel_costs": "kernels of ONNX Runtime have not changed",
-    "mlperf_tiny": "it needs a checkout of the benchmark's own repository",
     "overhead": "it waits for a machine without other work",
     "portable": "it needs models that take an hour to prepare",
     "remedies": "it needs models that take an hour to prepare",
