@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks import result_files, tables
 from benchmarks.comparison import plots, table
-from benchmarks.comparison.measuring import Candidate, measure
+from benchmarks.comparison.measuring import Candidate, latencies, measure, session
 from benchmarks.comparison.rows import Row, all_rows, runtimes_of
-from benchmarks.comparison.runs import Run, all_runs
+from benchmarks.comparison.runs import Run, all_runs, earlier_model
 from benchmarks.comparison.setups import QUICK_SETUPS, QUICK_TOOLS, SETUPS, onnx_of
-from benchmarks.peers.job import find_bench
+from benchmarks.peers.job import find_bench, fixed_shapes
 from benchmarks.peers.launch import TOOLS
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -29,6 +30,19 @@ def rows_of(runs: Sequence[Run], seconds: float) -> list[Row]:
         if run.ended.model is not None:
             candidates += [Candidate(file_for(run.ended.model, runtime), runtime) for runtime in runtimes_of(run)]
     return list(all_rows(runs, measure(candidates, bench, seconds)))
+
+
+def time_again(setup: str, rows: Sequence[Row], seconds: float) -> list[Row]:
+    """Measure the latencies of finished models again, all interleaved; their scores and sizes stay."""
+    bench = find_bench(setup)
+    is_onnx = bench.model_path.suffix == ".onnx"
+    float_model = Candidate(bench.model_path if is_onnx else onnx_of(setup), "onnxruntime")
+    timed = [row for row in rows if row.setup == setup and row.latency]
+    candidates = [Candidate(file_for(earlier_model(setup, row.tool), row.runtime), row.runtime) for row in timed]
+    shapes = fixed_shapes(bench)
+    sessions = [session(candidate, shapes) for candidate in (float_model, *candidates)]
+    _, *times = latencies(sessions, dict(bench.calib[0]), seconds, time.process_time)
+    return [replace(row, latency=latency) for row, latency in zip(timed, times, strict=True)]
 
 
 def file_for(model: Path, runtime: str) -> Path:
@@ -68,6 +82,7 @@ def main() -> None:
     parser.add_argument("--tools", nargs="+", choices=TOOLS, help="which tools; the usual ones by default")
     parser.add_argument("--limit", type=float, default=600, help="seconds of processor time for each run (600)")
     parser.add_argument("--seconds", type=float, default=15, help="of interleaved timing for each model (15)")
+    parser.add_argument("--time-again", action="store_true", help="only measure latencies, of models that are there")
     parser.add_argument("--again", action="store_true", help="do not take answers of an earlier start")
     parser.add_argument("--runs-only", action="store_true", help="collect answers, measure nothing")
     options = parser.parse_args()
@@ -76,6 +91,11 @@ def main() -> None:
         QUICK_TOOLS if options.quick else tuple(name for name, tool in TOOLS.items() if tool.usual)
     )
     name = "comparison_part" if options.quick else "comparison"
+    if options.time_again:
+        rows = [row for row in table.read(name) if row.tool in tools]
+        for setup in setups:
+            write(time_again(setup, rows, options.seconds), name)
+        return show(name)
     for runs in all_runs(setups, tools, options.limit, again=options.again):
         if not options.runs_only:
             write(rows_of(runs, options.seconds), name)

@@ -48,8 +48,25 @@ def all_runs(setups: Sequence[str], tools: Sequence[str], limit: float, *, again
         yield [_run(name, tool, limit, again) for tool in fitting(SETUPS[name], tools)]
 
 
+def earlier_model(setup: str, tool: str) -> Path:
+    """Return the model that a tool gave at an earlier start.
+
+    Raises:
+        FileNotFoundError: It gave none.
+    """
+    folder = _folder(setup, TOOLS[tool])
+    model = json.loads((folder / ENDED).read_text(encoding="utf-8"))["model"]
+    if model is None:
+        raise FileNotFoundError(f"{tool} gave no model for {setup}")
+    return folder / model
+
+
+def _folder(setup: str, tool: Tool) -> Path:
+    return CACHE / "runs" / setup.replace(" ", "_") / tool.name.replace(" ", "_")
+
+
 def _run(name: str, tool: Tool, limit: float, again: bool) -> Run:
-    folder = CACHE / "runs" / name.replace(" ", "_") / tool.name.replace(" ", "_")
+    folder = _folder(name, tool)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another start may be busy with the same run: its answer is taken
