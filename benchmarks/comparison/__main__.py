@@ -37,12 +37,14 @@ def time_again(setup: str, rows: Sequence[Row], seconds: float) -> list[Row]:
     bench = find_bench(setup)
     is_onnx = bench.model_path.suffix == ".onnx"
     float_model = Candidate(bench.model_path if is_onnx else onnx_of(setup), "onnxruntime")
-    timed = [row for row in rows if row.setup == setup and row.latency]
+    own = [row for row in rows if row.setup == setup]
+    timed = [row for row in own if row.latency]
     candidates = [Candidate(file_for(earlier_model(setup, row.tool), row.runtime), row.runtime) for row in timed]
     shapes = fixed_shapes(bench)
     sessions = [session(candidate, shapes) for candidate in (float_model, *candidates)]
     _, *times = latencies(sessions, dict(bench.calib[0]), seconds, time.process_time)
-    return [replace(row, latency=latency) for row, latency in zip(timed, times, strict=True)]
+    again = [replace(row, latency=latency) for row, latency in zip(timed, times, strict=True)]
+    return [*again, *(row for row in own if not row.latency)]
 
 
 def file_for(model: Path, runtime: str) -> Path:
@@ -95,7 +97,8 @@ def main() -> None:
         rows = [row for row in table.read(name) if row.tool in tools]
         for setup in setups:
             write(time_again(setup, rows, options.seconds), name)
-        return show(name)
+        show(name)
+        return
     for runs in all_runs(setups, tools, options.limit, again=options.again):
         if not options.runs_only:
             write(rows_of(runs, options.seconds), name)
