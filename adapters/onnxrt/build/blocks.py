@@ -176,47 +176,53 @@ def convolution(
     shape = builder.store.array(unit.weight).shape
     blocks, size = quantized(builder, unit, choice), choice.block_size
     height, count, _ = blocks.steps.shape
+    width = math.prod(shape[1:])
     label = f"{choice.precision.bits} bits by {' '.join((str(size), *choice.repairs))}"
-
-    def name(part: str) -> str:
-        return builder.label(unit.op.name, f"{label} {part}") + mark
-
     stored: dict[str, Array] = {
         "q": packed(blocks.steps)[..., None],
         "zero": blocks.zero[..., None],
         "scale": blocks.scale[..., None],
     }
     small: dict[str, Array] = {
-        "part": np.array(1 / 16, np.float32), "times": np.array(16, np.float32),
-        "in blocks": np.array([height, count, size]), "in rows": np.array([height, count * size]),
-        "first": np.array([0]), "shape": np.array(shape), "last": np.array([math.prod(shape[1:])]),
-        "axis": np.array([1]),
-    }  # fmt: skip
+        "1/16": np.array(1 / 16, np.float32),
+        "16": np.array(16, np.float32),
+        "blocks": np.array([height, count, size]),
+        "shape": np.array(shape),
+    }
+    names = {part: builder.label(unit.op.name, f"{label} {part}") for part in stored}
+
+    def name(part: str) -> str:
+        return names.get(part) or builder.label(str(unit.anchor), part) + mark  # short: small models have many
+
+    steps: list[tuple[str, list[str], str, dict[str, int]]] = [
+        ("Cast", ["q"], "a", {"to": TensorProto.FLOAT}),
+        ("Mul", ["a", "1/16"], "b", {}),
+        ("Floor", ["b"], "c", {}),
+        ("Mul", ["c", "16"], "d", {}),
+        ("Sub", ["a", "d"], "e", {}),
+        ("Concat", ["e", "c"], "f", {"axis": 3}),
+        ("Reshape", ["f", "blocks"], "g", {}),
+        ("Cast", ["zero"], "h", {"to": TensorProto.FLOAT}),
+        ("Sub", ["g", "h"], "i", {}),
+        ("Mul", ["i", "scale"], "j", {}),
+    ]
+    last = "j"
+    if width < count * size:  # the last block is padded
+        small |= {"rows": np.array([height, count * size]), "0": np.array([0]), "1": np.array([1])}
+        small |= {"width": np.array([width])}
+        steps += [("Reshape", ["j", "rows"], "k", {}), ("Slice", ["k", "0", "width", "1"], "l", {})]
+        last = "l"
+    steps.append(("Reshape", [last, "shape"], "w", {}))
     entries = [(name(part), builder.store.add_once(name(part), array)) for part, array in stored.items()]
     entries += [(name(part), protobuf.tensor(name(part), array)) for part, array in small.items()]
-    steps: list[tuple[str, list[str], str, dict[str, int]]] = [
-        ("Cast", ["q"], "bytes", {"to": TensorProto.FLOAT}),
-        ("Mul", ["bytes", "part"], "sixteenths", {}),
-        ("Floor", ["sixteenths"], "high", {}),
-        ("Mul", ["high", "times"], "high bits", {}),
-        ("Sub", ["bytes", "high bits"], "low", {}),
-        ("Concat", ["low", "high"], "pairs", {"axis": 3}),
-        ("Reshape", ["pairs", "in blocks"], "numbers", {}),
-        ("Cast", ["zero"], "zeros", {"to": TensorProto.FLOAT}),
-        ("Sub", ["numbers", "zeros"], "centered", {}),
-        ("Mul", ["centered", "scale"], "real", {}),
-        ("Reshape", ["real", "in rows"], "rows", {}),
-        ("Slice", ["rows", "first", "last", "axis"], "cut", {}),
-        ("Reshape", ["cut", "shape"], "weight", {}),
-    ]
     nodes = b"".join(
-        protobuf.node(kind, [name(part) for part in reads], [name(writes)], name(f"{writes} node"), **attributes)
+        protobuf.node(kind, [name(part) for part in reads], [name(writes)], name(writes), **attributes)
         for kind, reads, writes, attributes in steps
     )
     node = NodeProto()
     node.CopyFrom(builder.graph.nodes[unit.anchor])
     node.name += mark
-    node.input[0], node.input[1], node.output[0] = source, name("weight"), target
+    node.input[0], node.input[1], node.output[0] = source, name("w"), target
     return nodes + protobuf.block(protobuf.GRAPH_NODE, node.SerializeToString(deterministic=True)), tuple(entries)
 
 
