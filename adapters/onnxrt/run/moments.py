@@ -22,8 +22,9 @@ from quaver.types import Array, Feed, PlainDict
 MAX_SAMPLE_BYTES = 2**23
 # Rows of patches from each sample of a convolution. Judgement: neighbouring patches are alike.
 _PATCHES = 256
-# Tokens after which no more samples are read. Judgement: damping covers what they leave open.
-MAX_POSITIONS = 1024
+# Tokens after which no more samples are read. With all layers of SmolLM2-135M in 4 bits, 4096 tokens lead to a
+# divergence of .104 and 1024 to .134, on 8 texts, for 8 seconds more.
+MAX_POSITIONS = 4096
 # The key of the samples in a calibration.
 KEY = "rounding_samples"
 # Rows that are multiplied at once: with fewer, writing the sums takes most of the time. Judgement.
