@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("tuner", "strategies", "adapters", "history", "diagnosis", "insights", "tests", "benchmarks", "examples", "docs", "tools")  # fmt: skip  # noqa: E501
 # Judgement: readable sentences have up to 25 words; 40 leaves space for lists of names.
 MAX_SENTENCE_WORDS = 40
+# Models, data and environments that benchmarks have downloaded.
+DOWNLOADS = ROOT / "benchmarks" / "cache"
 # These files name the words that are looked for.
 NOT_CHECKED = frozenset({"tools/word_list.py", "tools/readability.py", "tests/tools/test_word_list.py"})
 
@@ -176,6 +178,8 @@ def files(chosen: Iterable[str]) -> Iterator[Path]:
     places = [ROOT / place for place in chosen] or [*ROOT.glob("*.md"), *(ROOT / folder for folder in FOLDERS)]
     for place in places:
         for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if path.is_relative_to(DOWNLOADS):
+                continue
             if path.suffix in (".md", ".py") and path.relative_to(ROOT).as_posix() not in NOT_CHECKED:
                 yield path
 
