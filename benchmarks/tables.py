@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
 from typing import Any
@@ -549,9 +550,14 @@ def without_result_file(text: str) -> Iterator[str]:
 
 
 def versions(name: str) -> list[tuple[int, ...]]:
-    """Return the versions of quaver, without the patch level, that measured a result file."""
+    """Return the versions of quaver, without the patch level, that measured a result file.
+
+    A tree that is only on the path has no version: it is this one, as its commit says.
+    """
     measured = [entry["machine"]["quaver"] for entry in result_files.read(name)["measurements"]]
-    return [tuple(map(int, version.split(".")[:2])) for version in measured]
+    here = installed_version("quaver")
+    known = [version if version[:1].isdigit() else here for version in measured]
+    return [tuple(map(int, version.split(".")[:2])) for version in known]
 
 
 def pages() -> Iterator[Path]:
