@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,10 +23,12 @@ from quaver.trial import Trial
 
 
 def fewer_bits(op: Op, usual: OpConfig) -> OpConfig | None:
-    """Return the choice of an op with fewer bits than the usual one; None if it has none."""
+    """Return the choice of an op with fewer bits than the usual one, repaired if that is on offer; None if none is."""
     if not usual.quantized:
         return None
-    return next((choice for choice in op.quantized_choices if choice.precision.bits < usual.precision.bits), None)
+    fewer = [choice for choice in op.quantized_choices if choice.precision.bits < usual.precision.bits]
+    repaired = [choice for choice in fewer if choice.repairs and replace(choice, repairs=()) == fewer[0]]
+    return next(iter([*repaired, *fewer]), None)
 
 
 def on_offer(space: TuningSpace) -> bool:

@@ -57,7 +57,7 @@ def offer_int4(graph: Graph, op: Op, node: NodeProto, weight: str) -> Op:
     """Return the op with four-bit choices for its weight, for size, if the runtime reads it so.
 
     A weight that others read too is not offered: it would be stored once more. Choices that round by second moments
-    come first; they go where there are no samples.
+    come last; they go where there are no samples.
     """
     if weight in graph.captured or len(graph.consumers.get(weight, ())) > 1:
         return op
@@ -65,7 +65,7 @@ def offer_int4(graph: Graph, op: Op, node: NodeProto, weight: str) -> Op:
     width = math.prod(graph.constants[weight].shape[1:])
     can_round = node.op_type != "Gather" and integer(node, "group", 1) == 1 and width <= MAX_ROUNDED_WIDTH
     rounded = with_rounding(choices) if can_round else []
-    return replace(op, smaller=(*rounded, *choices))
+    return replace(op, smaller=(*choices, *rounded))
 
 
 def with_rounding(choices: Iterable[OpConfig]) -> list[OpConfig]:

@@ -58,7 +58,7 @@ def test_a_convolution_in_four_bits_is_small_and_rounding_lowers_its_error() -> 
     adapter = OnnxAdapter.load(network(pads=[1, 1, 1, 1]), AdapterOptions(threads=1, small_files=True))
     adapter.calibrate(images())
     (op,) = adapter.ops()
-    rounded, plain = op.smaller
+    plain, rounded = op.smaller
     assert plain == replace(rounded, repairs=()) and rounded.repairs == ("rounding",)
     assert plain.block_size == 32  # a row has 72 numbers: larger blocks would be padded with more
     image = images(8)[-1]
