@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -68,15 +69,34 @@ def test_each_strategy_moves_the_guilty_op_to_fp32(
     assert resnet.GUILTY in result.best.config.fp32_ops
 
 
+class WorstFirst(quaver.Strategy):
+    """Ops back to fp32 one after another, those that hurt most first."""
+
+    name = "worst_first"
+
+    def propose(self, space: Any, probe: Any) -> Iterator[Any]:
+        """Follow the ranking of the ops."""
+        config = space.default_config()
+        yield config
+        for op in probe.ranking():
+            config = config.fallback(op)
+            yield config
+
+
+# Evaluations of Neural Compressor 2.6 on this network; bayesian did not meet the criterion within its limit.
+NEURAL_COMPRESSOR = {"basic": 88, "mse": 26, "bayesian": 500}
+OWN_LIMIT = 40
+
+
 @pytest.mark.parametrize("strategy", ["basic", "mse", "bayesian", "custom", "auto"])
 def test_the_same_network_in_onnx_needs_no_more_evaluations_than_neural_compressor(
     strategy: str, net: Any, tmp_path: Path
 ) -> None:
     walk = mxnet_walk.in_onnx(net, tmp_path)
-    known = mxnet_walk.WorstFirst() if strategy == "custom" else strategy
+    known = WorstFirst() if strategy == "custom" else strategy
     result = fitted(walk.model, walk.data, walk.accuracy, tmp_path / "run", strategy=known)
     assert result.met, result
-    assert result.evaluations <= int(mxnet_walk.PEER.get(strategy, "40").partition(",")[0])
+    assert result.evaluations <= NEURAL_COMPRESSOR.get(strategy, OWN_LIMIT)
     assert strategy not in ("basic", "custom") or "resnetv2_conv0_fwd" in result.best.config.fp32_ops
 
 
