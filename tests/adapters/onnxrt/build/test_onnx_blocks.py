@@ -220,7 +220,8 @@ def test_the_size_objective_uses_four_bits_and_trials_are_recovered_byte_for_byt
 
 
 def test_an_op_that_loses_too_much_falls_back_to_eight_bits(tmp_path: Path) -> None:
-    result = tuned(tmp_path, objective="size", relative=0.005)
+    # With rounding, all weights of this model keep four bits.
+    result = tuned(tmp_path, objective="size", relative=0.005, op_type_dict={"*": {"repairs": []}})
     assert result.met and result.best is not None
     assert INT8 in {result.best.config[name].precision for name in ("word", "inner", "outer")}
     assert all(result.best.config[name].quantized for name in ("word", "inner", "outer"))
