@@ -155,4 +155,5 @@ def _looks_up_blocks(bits: int) -> bool:
 def _packed(values: Array) -> Array:
     """Return numbers of 4 bits, two in a byte; rows are filled up with a zero."""
     even = np.pad(values, ((0, 0), (0, values.shape[1] % 2)))
-    return even[:, ::2] | (even[:, 1::2] << 4)
+    bytes_of: Array = even[:, ::2] | (even[:, 1::2] << 4)
+    return bytes_of
