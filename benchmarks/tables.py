@@ -30,6 +30,8 @@ MARKED = re.compile(r"<!-- table: (?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- end of
 FIGURE = re.compile(r"\d*\.\d+x?(?![\w.])|(?<![\w.])\d[\d,]* ?(?:ms|s|min|h|MB|%)(?!\w)")
 # Fewer figures than this are examples or defaults, not measurements (judgement).
 MIN_FIGURES = 6
+# More measurements of one benchmark than this share a line.
+MAX_LINES = 2
 WITHOUT_FILE = "<!-- no result file: "
 
 Row = Mapping[str, Any]
@@ -42,14 +44,27 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def source(name: str) -> str:
-    """Return a line for each measurement of a result file, from version to command."""
-    lines = []
+    """Return with which version, when, where and with which command a result file was measured.
+
+    Each measurement gets a line; many of one benchmark with one version on one machine share a line.
+    """
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for entry in result_files.read(name)["measurements"]:
-        machine = entry["machine"]
-        lines.append(
-            f"Measured with quaver {machine['quaver']} (commit {entry['commit']}) on {entry['date']}, "
-            f"{machine['processor']}: `{entry['command']}`.\n"
-        )
+        machine, program = entry["machine"], " ".join(entry["command"].split()[:3])
+        groups.setdefault((machine["quaver"], entry["date"], machine["processor"], program), []).append(entry)
+    lines = []
+    for (version, date, processor, program), entries in groups.items():
+        if len(entries) > MAX_LINES:
+            lines.append(
+                f"Measured with quaver {version} on {date}, {processor}: {len(entries)} calls of `{program}`; "
+                f"`benchmarks/results/{name}.json` holds the commit and the options of each.\n"
+            )
+            continue
+        for entry in entries:
+            lines.append(
+                f"Measured with quaver {version} (commit {entry['commit']}) on {date}, {processor}: "
+                f"`{entry['command']}`.\n"
+            )
     if name in NOT_REPEATED:
         lines.append(f"Not measured again with this version: {NOT_REPEATED[name]}.\n")
     return "\n".join(lines)
