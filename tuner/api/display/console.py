@@ -11,7 +11,7 @@ from quaver.formatting import duration, printable
 
 
 class ConsoleDisplay:
-    """An observer that prints the line of each event, with the seconds since the start.
+    """An observer that prints the line of each event, with the seconds since the start; equal lines in a row only once.
 
     After the baseline it tells the expected end of the run.
     """
@@ -20,6 +20,7 @@ class ConsoleDisplay:
         self._file = file
         self._start: float | None = None
         self._clock = TimeLeft()
+        self._last = ""
 
     def __call__(self, event: Event) -> None:
         """Print an event, if it has a line."""
@@ -30,5 +31,8 @@ class ConsoleDisplay:
         if isinstance(event, BaselineScored) and self._clock.may_take_long:
             lines.append(self._clock.left())
         for line in filter(None, lines):
+            if line == self._last:
+                continue
+            self._last = line
             elapsed = duration(max(0.0, event.time - self._start))
             print(f"quaver {elapsed:>6}  {printable(line)}", file=self._file, flush=True)

@@ -148,7 +148,7 @@ class LiveDisplay:
         self._relays: list[Relay] = []
         self._screen = Screen(lambda line: self._console.print(Text.from_ansi(line)))
         self._bar: tuple[str, int, int | None] | None = None
-        self._doing = ""
+        self._doing = self._last = ""
         self._under_way: list[int] = []
         self._clock = TimeLeft()
         self._best: Trial | None = None
@@ -190,7 +190,8 @@ class LiveDisplay:
         """Show an event."""
         self._follow(event)
         line = event.line()
-        if line:
+        if line and line != self._last:
+            self._last = line
             self._console.print(Text(printable(line), style=STYLES[event.tone]))
         if isinstance(event, TrialStarted):
             self._live.refresh()

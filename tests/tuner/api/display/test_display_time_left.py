@@ -115,3 +115,15 @@ def test_a_stage_tells_its_share_once() -> None:
     assert Progressed(Stage.SENSITIVITY, 3, 9).line() == ""
     line = Progressed(Stage.SENSITIVITY, 3, 9, left=12.0, share=0.4).line()
     assert line == "measuring the sensitivity of ops: about 12 s left, 40% of the search until then"
+
+
+def test_a_stage_that_begins_again_at_once_is_told_once() -> None:
+    file = io.StringIO()
+    display = ConsoleDisplay(file)
+    for stage in (Stage.REPAIRS, Stage.REPAIRS, Stage.SENSITIVITY, Stage.REPAIRS):
+        display(StageStarted(stage))
+    assert [line.split("s  ")[1] for line in file.getvalue().splitlines()] == [
+        str(Stage.REPAIRS),
+        str(Stage.SENSITIVITY),
+        str(Stage.REPAIRS),
+    ]
