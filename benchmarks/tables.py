@@ -60,11 +60,10 @@ def source(name: str) -> str:
                 f"`benchmarks/results/{name}.json` holds the commit and the options of each.\n"
             )
             continue
-        for entry in entries:
-            lines.append(
-                f"Measured with quaver {version} (commit {entry['commit']}) on {date}, {processor}: "
-                f"`{entry['command']}`.\n"
-            )
+        lines += [
+            f"Measured with quaver {version} (commit {entry['commit']}) on {date}, {processor}: `{entry['command']}`.\n"
+            for entry in entries
+        ]
     if name in NOT_REPEATED:
         lines.append(f"Not measured again with this version: {NOT_REPEATED[name]}.\n")
     return "\n".join(lines)
