@@ -76,7 +76,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all parts read."""
+    """The model, the data and the folder of results that each part of the benchmark uses."""
 
     folder: Path
     calibration: list[Array]
@@ -145,9 +145,9 @@ def budgets(setting: Setting) -> Iterator[Row]:
     jobs = [(size, name, kind) for size, name in limits for kind in ("with rounding", "nearest rounding")]
     jobs += [(size, name, "with rounding") for size, name in equal]
     for limit, name, kind in jobs:
-        found = (table if kind == "with rounding" else plain).within_bytes(limit - 2 * max(rest, 0))
-        if found is not None:
-            yield _row(adapter, start.replace(found.picks), setting, f"{name}, {kind}", found.divergence)
+        assignment = (table if kind == "with rounding" else plain).within_bytes(limit - 2 * max(rest, 0))
+        if assignment is not None:
+            yield _row(adapter, start.replace(assignment.picks), setting, f"{name}, {kind}", assignment.divergence)
     finest = table.finest_quantized()
     yield _row(adapter, start.replace(finest.picks), setting, "8 bits", finest.divergence)
     row = _row(adapter, mixed_rule([op.name for op in adapter.ops()]), setting, "mixed rule, tied head in 8 bits", None)

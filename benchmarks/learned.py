@@ -1,4 +1,4 @@
-"""What the models of `bayesian` and `tpe` add to random points of the same space, without a warm start.
+"""Compare `bayesian` and `tpe` without a warm start to random points of the same space.
 
     python -m benchmarks.learned [CASE...]   # of benchmarks.planted; some minutes
 

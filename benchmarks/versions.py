@@ -143,7 +143,9 @@ def quantize_by_hand(bench: Bench, folder: Path) -> dict[str, Path | str]:
             OnnxSession(target)(dict(bench.calib[0]))
             made[way] = target
         except Exception as error:
-            made[way] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:160]}"
+            made[way] = (
+                f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0].replace(f'{folder}/', '')[:160]}"
+            )
     return made
 
 

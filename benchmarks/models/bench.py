@@ -59,13 +59,13 @@ class Evaluation:
 
     def on(self, model: Any, starts: Sequence[int]) -> float:
         """Score a model on the batches that begin at these samples."""
-        kept = [self.keep(model(self.feed(start))) for start in starts]
+        outputs = [self.keep(model(self.feed(start))) for start in starts]
         if len(starts) == len(self.starts):
             labels = self.labels
         else:
             labels = [label for start in starts for label in self.labels[start : start + (self.batch or 1)]]
             labels = labels if isinstance(self.labels, list) else np.asarray(labels)
-        return self.score(kept if self.batch == 0 else np.concatenate(kept), labels)
+        return self.score(outputs if self.batch == 0 else np.concatenate(outputs), labels)
 
     def feed(self, start: int) -> dict[str, Array]:
         """Return the batch of samples that begins at this sample."""

@@ -60,8 +60,8 @@ def fixed_shapes(bench: Bench) -> Shapes:
         for name, values in evaluation.inputs.items():
             samples = [value.shape for value in values] if evaluation.batch == 0 else [(1, *values[0].shape)]
             for shape in (*samples, *(batch[name].shape for batch in bench.calib)):
-                known = shapes.setdefault(name, list(shape))
-                shapes[name] = [size if size == other else -1 for size, other in zip(known, shape, strict=True)]
+                merged = shapes.setdefault(name, list(shape))
+                shapes[name] = [size if size == other else -1 for size, other in zip(merged, shape, strict=True)]
     return shapes
 
 

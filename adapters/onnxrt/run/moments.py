@@ -96,10 +96,10 @@ class SecondMoments:
     @functools.cached_property
     def _all(self) -> dict[Source, Float]:
         graph = self._builder.graph
-        known = {value.name for value in (*graph.outputs, *graph.inputs)}
+        declared = {value.name for value in (*graph.outputs, *graph.inputs)}
         names = list(dict.fromkeys(source.tensor for source in self._sources))
         inputs = {value.name for value in graph.inputs}
-        serialized = self._builder.assemble(None, tuple(name for name in names if name not in known))
+        serialized = self._builder.assemble(None, tuple(name for name in names if name not in declared))
         options = sessions.options(self._threads)
         session = sessions.create(serialized.skeleton(), options, serialized.store.path.parent)
         computed = [name for name in names if name not in inputs]
